@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -16,12 +17,15 @@ from gpudask.mirror.leftovers import (
     IDLE_WITH_CLIENTS_SECONDS,
     Heard,
     Leftovers,
+    OldPod,
     decide,
+    ending_message,
     needs_answer,
     read,
     reduced_pod,
 )
 from gpudask.mirror.state import MirrorObject
+from gpudask.mirror.takeover import Takeover
 from tests.mirror.builders import group
 
 CLUSTER = MirrorObject(
@@ -133,7 +137,7 @@ async def test_of_whole_objects_few_are_in_memory_at_a_time(monkeypatch: pytest.
 def test_the_scheduler_is_deleted_first():
     assert [item.name for item in LEFT.all] == ["demo-scheduler", "demo-default-worker-1", "demo-scheduler"]
     assert [item.kind for item in LEFT.all] == ["Deployment", "Deployment", "Service"]
-    assert (LEFT.pods, LEFT.address) == (1, "10.0.0.1")
+    assert (LEFT.pods, LEFT.address) == ((OldPod("p", "scheduler", "10.0.0.1"),), "10.0.0.1")
 
 
 @pytest.mark.parametrize(
@@ -169,4 +173,67 @@ def test_pods_that_no_deployment_made_hold_nothing_up(pod: Json):
 
 @pytest.mark.parametrize("status", [{"phase": "Pending"}, {"podIP": None}])
 def test_a_pod_that_does_not_run_has_no_address_and_is_waited_for(status: Json):
-    assert read(CLUSTER, GROUPS, [], [], [a_pod("scheduler", **status)]) == Leftovers(pods=1)
+    assert read(CLUSTER, GROUPS, [], [], [a_pod("scheduler", **status)]) == Leftovers(pods=(OldPod("p", "scheduler"),))
+
+
+DUE = 1_790_000_000.0  # 2026-09-21T14:13:20Z
+DELETED = {"deletionTimestamp": "2026-09-21T14:13:20Z"}
+
+
+def deleted(node: str = "", **metadata: Any) -> Json:
+    pod = a_pod("worker")
+    return pod | {"metadata": pod["metadata"] | DELETED | metadata, "spec": {"nodeName": node}}
+
+
+@pytest.mark.parametrize(
+    ("pods", "deployments", "now", "waited", "said"),
+    [
+        ([deleted("n")], [], DUE + 59, 1000, None),
+        ([deleted("n")], [], DUE + 61, 0, "pod p is deleted, but its node n does not confirm its end"),
+        ([deleted("n")], [], DUE + 61, 0, "`kubectl delete node n`"),
+        ([deleted("n", finalizers=["a/b", "c/d"])], [], DUE + 61, 0, "its finalizers keep it: a/b, c/d: whoever set"),
+        ([deleted("n", finalizers=["a/b"])], [], DUE + 59, 1000, None),
+        ([deleted(finalizers=["a/b"])] * 3, [], DUE + 61, 0, "and 2 more are kept"),
+        ([a_pod("worker")], [], DUE, 59, None),
+        ([a_pod("worker")], [], DUE, 61, "pod p is not deleted, though its Deployment is"),
+        ([a_pod("worker")], [made("demo-scheduler", owner("DaskCluster", "c"), **DELETED)], DUE, 61, None),
+        (
+            [],
+            [made("demo-scheduler", owner("DaskCluster", "c"), finalizers=["a/b"], **DELETED)],
+            DUE,
+            61,
+            "Deployment demo-scheduler is deleted, but its finalizers keep it: a/b",
+        ),
+        ([], [made("demo-scheduler", owner("DaskCluster", "c"), finalizers=["a/b"], **DELETED)], DUE, 59, None),
+    ],
+)
+def test_what_does_not_end_is_told_with_what_keeps_it(
+    pods: list[Json], deployments: list[Json], now: float, waited: float, said: str | None
+):
+    left = read(CLUSTER, GROUPS, deployments, [], [reduced_pod(pod) for pod in pods])
+    message = ending_message(left, now, waited)
+    assert message == "the stock operator's pods end" if said is None else said in message, message
+
+
+def test_the_takeover_tells_it_a_minute_after_it_was_first_seen():
+    now = [DUE]
+    context: Any = SimpleNamespace(clock=lambda: now[0], server_ahead=lambda: 0.0)
+    takeover = Takeover(context, definitions=cast("Any", None))
+    takeover._uids[CLUSTER.owner] = CLUSTER.uid
+    left = read(CLUSTER, GROUPS, [], [], [a_pod("worker")])
+
+    def message() -> str:
+        (said,) = takeover._ends(CLUSTER, left).conditions or ()
+        return said.message
+
+    assert message() == "the stock operator's pods end"
+    now[0] += 61
+    assert "garbage collector" in message()
+    takeover.forget(CLUSTER.owner)
+    assert message() == "the stock operator's pods end", "another of its name begins anew"
+
+
+def test_what_keeps_a_pod_is_told_in_bounded_words():
+    pod = reduced_pod(deleted("n" * 100_000, finalizers=["f" * 100_000] * 1000))
+    assert len(str(pod)) < 4000
+    assert len(ending_message(read(CLUSTER, GROUPS, [], [], [pod]), DUE + 61, 0)) <= 1024

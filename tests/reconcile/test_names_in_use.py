@@ -57,6 +57,22 @@ async def test_a_pod_that_its_finalizer_keeps_is_told_once_that_lasts_and_until_
     assert bench.condition("Degraded").startswith("False")
 
 
+async def test_a_pod_whose_node_does_not_confirm_its_end_is_told_once_that_lasts(bench: Bench):
+    await bench.run(1)
+    there = bench.api.objects[f"{bench.path}/{FIRST}"]
+    there["spec"]["nodeName"] = "lost"
+    there["metadata"] |= {"deletionTimestamp": "2027-01-15T08:00:00Z", "deletionGracePeriodSeconds": 30}
+    bench.api.put(f"{bench.path}/{FIRST}", there)
+    bench.watch()
+    bench.now = 1_800_000_000.0 + 20
+    await bench.run(1)
+    assert bench.condition("Degraded").startswith("False")
+    await bench.run(180)
+    said = bench.condition("Degraded")
+    assert said.startswith("True PodsTerminating: pool cpu: demo-cpu-worker-0 is deleted, but its node lost does not")
+    assert "kubectl delete node lost" in said
+
+
 async def test_a_scheduler_pod_that_its_finalizer_keeps_has_a_successor_under_another_name(bench: Bench):
     bench.api.finalizers = [KUEUE]
     await bench.run(1)

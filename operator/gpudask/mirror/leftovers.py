@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from gpudask.api import Json
 from gpudask.api.reasons import Reason
 from gpudask.api.resource import LABEL_DASK_COMPONENT, STOCK_GROUP, STOCK_JOB_KIND
+from gpudask.api.untrusted_text import quote
 from gpudask.mirror.state import TAKE_OVER_NOW, MirrorObject
+from gpudask.planning.degraded import TERMINATING_SECONDS, what_keeps
 from gpudask.planning.observed import fields
 
 ANNOTATION_ADVICE = "kubectl -n {namespace} annotate daskcluster {name} " + "=".join(TAKE_OVER_NOW)
@@ -21,12 +23,14 @@ ANNOTATION_ADVICE = "kubectl -n {namespace} annotate daskcluster {name} " + "=".
 IDLE_SECONDS = 10.0
 IDLE_WITH_CLIENTS_SECONDS = 600.0
 _SCHEDULER, _WORKER, _RUNNER = "scheduler", "worker", "job-runner"
+_FINALIZERS = 8  # of an object so many are named
+_MESSAGE_LENGTH = 1024
 SUCCEEDED, FAILED = ENDED = ("Succeeded", "Failed")  # phases of a pod
 
 
 @dataclass(frozen=True)
 class Leftover:
-    """An object of the stock operator's. `ending`: it is being deleted."""
+    """An object of the stock operator's. `ending`: it is being deleted; `finalizers`: keep it then."""
 
     api_version: str
     kind: str
@@ -35,6 +39,7 @@ class Leftover:
     uid: str
     version: str
     ending: bool
+    finalizers: tuple[str, ...] = ()
 
     @property
     def reference(self) -> Json:
@@ -47,18 +52,33 @@ class Leftover:
 
 
 @dataclass(frozen=True)
+class OldPod:
+    """A pod that a Deployment of the stock operator made.
+
+    `delete_by`: when its deletion is due, seconds since the epoch by the API server; 0.0: it is not being deleted.
+    """
+
+    name: str
+    component: str
+    address: str = ""
+    node: str = ""
+    finalizers: tuple[str, ...] = ()
+    delete_by: float = 0.0
+
+
+@dataclass(frozen=True)
 class Leftovers:
     """What is left of one cluster.
 
-    `schedulers`, `workers`: Deployments. `services`: the scheduler's. `pods`: how many there are. `address`: the IP of
-    the scheduler's pod; empty: it has none. `runner`: the phase of the pod that runs the program of the DaskJob for
+    `schedulers`, `workers`: Deployments. `services`: the scheduler's. `pods`: of these. `address`: the IP of the
+    scheduler's pod; empty: it has none. `runner`: the phase of the pod that runs the program of the DaskJob for
     which the cluster was made; empty: there is none.
     """
 
     schedulers: tuple[Leftover, ...] = ()
     workers: tuple[Leftover, ...] = ()
     services: tuple[Leftover, ...] = ()
-    pods: int = 0
+    pods: tuple[OldPod, ...] = ()
     address: str = ""
     runner: str = ""
 
@@ -146,6 +166,35 @@ def _connected(who: str) -> Decision:
     return Decision(replace=False, reason=Reason.CLIENTS_CONNECTED, message=message)
 
 
+def ending_message(left: Leftovers, now: float, waited_seconds: float) -> str:
+    """What the end of what is `left` waits for; what holds it, once that has lasted.
+
+    Args:
+        left: all of it is being deleted, or has lost its Deployment.
+        now: seconds since the epoch, by the API server.
+        waited_seconds: for which it was seen to be so.
+    """
+    ends = "the stock operator's pods end"
+    late = waited_seconds >= TERMINATING_SECONDS
+    kept = [
+        what_keeps(f"{item.kind} {item.name}", item.finalizers, "")
+        for item in left.all
+        if late and item.ending and item.finalizers
+    ]
+    for pod in left.pods:
+        if pod.delete_by and now >= pod.delete_by + TERMINATING_SECONDS:
+            kept.append(what_keeps(f"pod {pod.name}", pod.finalizers, pod.node))
+        elif not pod.delete_by and late and not left.all:
+            kept.append(
+                f"pod {pod.name} is not deleted, though its Deployment is: Kubernetes' garbage collector does that, in"
+                f" the controller manager: see whether it runs, or `kubectl delete pod {pod.name}`"
+            )
+    if not kept:
+        return ends
+    more = f"; and {len(kept) - 1} more are kept" if len(kept) > 1 else ""
+    return quote(f"{ends}: {kept[0]}{more}", _MESSAGE_LENGTH)
+
+
 def _advice(cluster: MirrorObject) -> str:
     return ANNOTATION_ADVICE.format(namespace=cluster.owner.partition("/")[0], name=cluster.name)
 
@@ -169,13 +218,13 @@ def read(
         found for body in services if (found := _controlled(body, "v1", "Service", of_cluster)) is not None
     ]
     name = f"{cluster.name}-{_SCHEDULER}"
-    old = [(component, address) for body in pods if (pod := _old_pod(body)) for component, address in (pod,)]
+    old = [pod for body in pods if (pod := _old_pod(body)) is not None]
     return Leftovers(
         schedulers=tuple(item for item in own if item.name == name),
         workers=tuple(item for item in own if item.name != name),
         services=tuple(item for item in found_services if item.name == name),
-        pods=len(old),
-        address=next((address for component, address in old if component == _SCHEDULER and address), ""),
+        pods=tuple(old),
+        address=next((pod.address for pod in old if pod.component == _SCHEDULER and pod.address), ""),
         runner=next((phase for body in pods if job and (phase := _phase_of_runner(body, job))), ""),
     )
 
@@ -186,13 +235,16 @@ def reduced_pod(body: Json) -> Json:
         meta, status = fields.mapping(body, "metadata"), fields.mapping(body, "status")
         component = fields.text(fields.mapping(meta, "labels"), LABEL_DASK_COMPONENT)
         controller = {key: fields.text(_controller(meta), key) for key in ("kind", "uid")}
-        ending = {"deletionTimestamp": ""} if "deletionTimestamp" in meta else {}
+        ending = {key: fields.text(meta, key) for key in ("deletionTimestamp",) if key in meta}
         return {
             "metadata": {
+                "name": fields.text(meta, "name"),
                 "labels": {LABEL_DASK_COMPONENT: component},
                 "ownerReferences": [controller | {"controller": True}],
+                "finalizers": fields.strings(meta, "finalizers")[:_FINALIZERS],
                 **ending,
             },
+            "spec": {"nodeName": fields.text(fields.mapping(body, "spec"), "nodeName")},
             "status": {key: fields.text(status, key) for key in ("phase", "podIP")},
         }
     except fields.UnreadableError:
@@ -214,13 +266,14 @@ def _controlled(body: Json, api_version: str, kind: str, owners: dict[str, str])
             fields.identifier(meta, "uid"),
             fields.version(meta),
             "deletionTimestamp" in meta,
+            tuple(fields.strings(meta, "finalizers")[:_FINALIZERS]),
         )
     except fields.UnreadableError:
         return None
 
 
-def _old_pod(body: Json) -> tuple[str, str] | None:
-    """Component and IP of a pod that a Deployment made; None: it is another one, or none of a cluster's."""
+def _old_pod(body: Json) -> OldPod | None:
+    """A pod that a Deployment made; None: it is another one, or none of a cluster's."""
     try:
         meta, status = fields.mapping(body, "metadata"), fields.mapping(body, "status")
         component = fields.text(fields.mapping(meta, "labels"), LABEL_DASK_COMPONENT)
@@ -228,7 +281,14 @@ def _old_pod(body: Json) -> tuple[str, str] | None:
         if component not in (_SCHEDULER, _WORKER) or ended or _controller(meta).get("kind") != "ReplicaSet":
             return None
         running = fields.text(status, "phase") == "Running" and "deletionTimestamp" not in meta
-        return component, fields.text(status, "podIP") if running else ""
+        return OldPod(
+            fields.text(meta, "name"),
+            component,
+            fields.text(status, "podIP") if running else "",
+            fields.text(fields.mapping(body, "spec"), "nodeName"),
+            tuple(fields.strings(meta, "finalizers")[:_FINALIZERS]),
+            fields.time(meta, "deletionTimestamp"),
+        )
     except fields.UnreadableError:
         return None
 

@@ -66,6 +66,7 @@ class Takeover:
         self._uids: dict[str, str] = {}  # by `namespace/name`: of which something is known
         self._released: dict[str, float] = {}  # by uid: since when it was seen without the finalizer
         self._refused: dict[str, float] = {}  # by uid: when the finalizer came back
+        self._ending: dict[str, float] = {}  # by uid: since when what is left of it was seen to end
         self._idle: dict[str, float] = {}  # by uid: since when its scheduler was heard to be idle
         # By uid: the question to a scheduler that is slow; its answer, and when that came.
         self._asked: dict[str, asyncio.Task[tuple[Heard, float]]] = {}
@@ -95,25 +96,23 @@ class Takeover:
             return waiting
         groups = [item for item in own if item.kind == objects.WORKER_GROUP]
         left = await self._read(cluster, groups)
-        if not left.all:
-            if left.pods:
-                return _waits(Reason.TERMINATING, "the stock operator's pods end", _ENDING_SECONDS)
-            if not leftovers.ends_with_job(cluster):
-                await self._finish(cluster, own)
-                return Waiting(None, 0.0)
+        if not left.all and left.pods:
+            return self._ends(cluster, left)
+        if not left.all and not leftovers.ends_with_job(cluster):
+            await self._finish(cluster, own)
+            return Waiting(None, 0.0)
         heard = await self._hear(cluster, left) if leftovers.needs_answer(cluster, left) else Heard()
         decision = None if heard is None else leftovers.decide(cluster, left, heard)
         if decision is None or not decision.replace:
             return _stays(decision)
         if not left.all:
             return _waits(Reason.NO_CLIENT, _JOB_ENDED, _ENDED_SECONDS, left.runner)
-        await self._delete(cluster, left)
-        return _waits(decision.reason, decision.message, _ENDING_SECONDS, left.runner)
+        return await self._end(cluster, left, decision)
 
     def forget(self, key: str) -> None:
         """Forget the cluster `key`, as `namespace/name`, which is served, or gone."""
         uid = self._uids.pop(key, "")
-        for known in (self._released, self._refused):
+        for known in (self._released, self._refused, self._ending):
             known.pop(uid, None)
         self._forget_answers(uid)
 
@@ -122,6 +121,21 @@ class Takeover:
         for asked in self._asked.values():
             asked.cancel()
         self._asked.clear()
+
+    async def _end(self, cluster: MirrorObject, left: Leftovers, decision: Decision) -> Waiting:
+        """Delete what is left, and is not being deleted yet."""
+        if all(item.ending for item in left.all):
+            return self._ends(cluster, left)
+        self._ending.pop(cluster.uid, None)
+        await self._delete(cluster, left)
+        return _waits(decision.reason, decision.message, _ENDING_SECONDS, left.runner)
+
+    def _ends(self, cluster: MirrorObject, left: Leftovers) -> Waiting:
+        """All that is left is on its way out; what keeps it is told once that lasts."""
+        now = self._context.clock()
+        waited_seconds = now - self._ending.setdefault(cluster.uid, now)
+        message = leftovers.ending_message(left, now + self._context.server_ahead(), waited_seconds)
+        return _waits(Reason.TERMINATING, message, _ENDING_SECONDS, left.runner)
 
     def _forget_answers(self, uid: str) -> None:
         self._idle.pop(uid, None)

@@ -13,7 +13,7 @@ from gpudask.planning import scheduler
 from gpudask.planning.actions import Plan
 from gpudask.planning.degraded import (
     failure_message,
-    kept_by_finalizers,
+    kept_after_deletion,
     refusal_message,
     trouble,
     trouble_of_scheduler,
@@ -217,7 +217,7 @@ def _degraded(observation: Observation, plan: Plan, status: Status) -> Verdict:
         if found is not None:
             reason, message = found
             return "True", reason, f"{'removed ' if pool.removed else ''}pool {pool.name}: {message}"
-    kept = kept_by_finalizers(observation, observation.schedulers).trouble
+    kept = kept_after_deletion(observation, observation.schedulers).trouble
     return ("True", kept[0], f"scheduler: {kept[1]}") if kept else ("False", Reason.HEALTHY, "")
 
 

@@ -6,7 +6,7 @@ And the last message of a container that does not stay up, or what its image may
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gpudask.api import addresses
@@ -30,8 +30,9 @@ _SETTLED_SECONDS = 60.0
 # Dask ends with "Worker failed to start."; why stands above, if the kubelet kept that much of the log.
 _LIBRARY = re.compile(r"^.*\b((?:ModuleNotFoundError|ImportError): .*)$", re.MULTILINE)
 _TELLS_NOTHING = "failed to start"
-# So long after a pod's deletion is due its finalizers are told: whoever set them usually takes them off in seconds.
-_TERMINATING_SECONDS = 60.0
+# So long after a pod's deletion is due it is told what keeps it: finalizers are usually taken off in seconds, and a
+# kubelet says in seconds that what it ran has ended.
+TERMINATING_SECONDS = 60.0
 
 # Of pods that hold GPUs without work so many are named.
 _HOLDERS_NAMED = 3
@@ -59,7 +60,7 @@ def trouble(observation: Observation, pool: PoolStatus) -> Trouble | None:
         failing_pods(observation, pods).trouble
         or _device_failure(observation, pool, pods)
         or _draining(observation, pool, pods)
-        or kept_by_finalizers(observation, pods).trouble
+        or kept_after_deletion(observation, pods).trouble
     )
 
 
@@ -91,16 +92,33 @@ def failing_pods(observation: Observation, pods: Iterable[Pod]) -> Finding:
     return Finding(found, soonest(*(each.requeue_after for each in findings)))
 
 
-def kept_by_finalizers(observation: Observation, pods: Iterable[Pod]) -> Finding:
-    """The first of `pods` that finalizers keep after its deletion; another pod has taken its place meanwhile."""
-    kept = [pod for pod in pods if pod.deleting and pod.finalizers]
-    left = [pod.delete_by + _TERMINATING_SECONDS - observation.now for pod in kept]
+def kept_after_deletion(observation: Observation, pods: Iterable[Pod]) -> Finding:
+    """The first of `pods` that stays after its deletion was due; another pod has taken its place meanwhile."""
+    kept = [pod for pod in pods if pod.deleting]
+    left = [pod.delete_by + TERMINATING_SECONDS - observation.now for pod in kept]
     late = next((pod for pod, after in zip(kept, left, strict=True) if after <= 0), None)
     if late is None:
         return Finding(requeue_after=soonest(*left))
-    advice = "whoever set them has to take them off"
-    message = f"{late.name} is deleted, but its finalizers keep it: {', '.join(late.finalizers)}: {advice}"
-    return Finding((Reason.TERMINATING, message), soonest(*left))
+    return Finding((Reason.TERMINATING, what_keeps(late.name, late.finalizers, late.node)), soonest(*left))
+
+
+def what_keeps(name: str, finalizers: Sequence[str], node: str) -> str:
+    """What keeps an object for which the time of its deletion is over, and what ends it.
+
+    Args:
+        name: of it, with its kind where it is no pod.
+        finalizers: that it has.
+        node: of a pod; empty: it has none.
+    """
+    if finalizers:
+        listed = ", ".join(finalizers)
+        return f"{name} is deleted, but its finalizers keep it: {listed}: whoever set them has to take them off"
+    if node:
+        return (
+            f"{name} is deleted, but its node {node} does not confirm its end: see `kubectl get node {node}`; one that"
+            f" is lost for good lets go of its pods by `kubectl delete node {node}`"
+        )
+    return f"{name} is deleted, and the API server has it yet: see whether that and the controller manager are well"
 
 
 def refusal_message(observation: Observation, memory: PoolMemory) -> str:

@@ -62,7 +62,7 @@ def plan(observation: Observation) -> Plan:
 
 def _degraded_after(observation: Observation, by_name: dict[str, PoolView]) -> float | None:
     """Seconds until Degraded may have to report something by time alone."""
-    kept = degraded.kept_by_finalizers(observation, observation.pods)
+    kept = degraded.kept_after_deletion(observation, observation.pods)
     failing = (degraded.failing_pods(observation, view.pods) for view in by_name.values())
     return soonest(kept.requeue_after, *(each.requeue_after for each in failing))
 
