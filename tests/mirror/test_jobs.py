@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from gpudask.api import Json
+from gpudask.api.limits import Limits
 from gpudask.reconcile.operator import Operator
 from gpudask.settings import Settings
 from tests.conftest import ROOT
@@ -115,6 +116,25 @@ async def test_what_an_orchestrator_sends_runs_to_the_end_that_it_reads(
     found = await stock.get("daskjob", name)
     assert found is not None
     assert found["metadata"]["ownerReferences"] == owners, "it goes with its owner alone"
+
+
+async def test_flyte_s_job_runs_where_no_node_port_is_allowed_and_says_so(
+    stage: Stage, stock: Stock, jobs: Jobs, definitions: None
+):
+    body = yaml.safe_load((ROOT / "tests" / "mirror" / "orchestrators" / "flyte.yaml").read_text())
+    name = ORCHESTRATORS["flyte"]
+    settings = replace(stage.settings, mirror=True, limits=Limits(service_types=("ClusterIP",)))
+    async with operating(settings):
+        await make(stock, body)
+        before = await becomes(stock, "Running", name)
+        said = "False NotCarriedOver: spec.cluster.spec.scheduler.service.type: NodePort is not allowed here"
+        await tells(stock, "CarriedOver", said, name, "daskjob")
+        service = await stage.get("services", f"{name}-scheduler")
+        assert service is not None
+        assert service["spec"]["type"] == "ClusterIP"
+        stage.kubelet.exits[before["jobRunnerPodName"]] = 0
+        stage.kubelet.look_again()
+        await becomes(stock, "Successful", name)
 
 
 async def test_with_its_gpudaskjob_a_daskjob_that_others_own_is_deleted_and_runs_no_second_time(

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpudask.api import Json
-from gpudask.stock.job import serve_job
+from gpudask.stock.job import ServedJob, serve_job
 from gpudask.stock.notes import Kind
 from gpudask.stock.served import UnservableError
 from tests.conftest import ROOT
@@ -43,6 +43,23 @@ def test_what_orchestrators_send_is_served_with_the_runner_as_it_is(name: str) -
     assert pool["replicas"] == body["spec"]["cluster"]["spec"]["worker"]["replicas"]
     assert served.metadata["labels"] == body["metadata"]["labels"]
     assert served.spec["runner"]["template"]["metadata"]["labels"] == body["metadata"]["labels"]
+
+
+def test_a_service_that_the_limits_do_not_allow_is_a_cluster_ip_and_told() -> None:
+    body = yaml.safe_load((ORCHESTRATORS / "flyte.yaml").read_text())
+    flyte = {"kind": "DaskJob", "metadata": body["metadata"] | {"namespace": "a"}, "spec": body["spec"]}
+
+    def told(served: ServedJob) -> list[str]:
+        return [note.text for note in served.notes if note.path == "spec.cluster.spec.scheduler.service.type"]
+
+    free = serve_job(flyte)
+    assert free.spec["cluster"]["spec"]["scheduler"]["service"] == {"type": "NodePort"}
+    assert told(free) == []
+    limited = serve_job(flyte, ("ClusterIP",))
+    assert limited.spec["cluster"]["spec"]["scheduler"]["service"] == {}
+    (text,) = told(limited)
+    assert text.startswith("NodePort is not allowed here: it is a ClusterIP")
+    assert Kind.LOST in {note.kind for note in limited.notes}
 
 
 def test_a_runner_keeps_root_and_has_no_limits_where_it_says_nothing() -> None:

@@ -50,6 +50,25 @@ def test_what_the_stock_client_makes_is_served_and_its_commands_are_told() -> No
 
 
 @pytest.mark.parametrize(
+    ("asked", "allowed", "made"),
+    [
+        ("NodePort", ("ClusterIP",), {}),
+        ("LoadBalancer", ("ClusterIP", "NodePort"), {}),
+        ("NodePort", ("ClusterIP", "NodePort"), {"type": "NodePort"}),
+        ("NodePort", ("LoadBalancer",), {"type": "NodePort"}),  # it is refused, as its administrators wanted it
+    ],
+)
+def test_a_service_that_is_not_allowed_is_a_cluster_ip_and_told(
+    asked: str, allowed: tuple[str, ...], made: Json
+) -> None:
+    served = serve(a_cluster(scheduler_service_type=asked), [], allowed)
+    assert served.spec["scheduler"]["service"] == made
+    lost = [str(note) for note in served.notes if note.kind is Kind.LOST]
+    assert len(lost) == (0 if made else 1)
+    assert all(f"DaskCluster demo: spec.scheduler.service.type: {asked} is not allowed here" in line for line in lost)
+
+
+@pytest.mark.parametrize(
     ("command", "launcher"),
     [("dask-cuda-worker", None), ("dask cuda worker", None), ("dask-worker", "dask"), ("/opt/bin/dask-worker", "dask")],
 )

@@ -101,7 +101,7 @@ class JobServing:
         """
         assert item.source is not None, "jobs mirror nothing"
         try:
-            return await asyncio.to_thread(serve_job, item.source)
+            return await asyncio.to_thread(serve_job, item.source, self._context.limits.service_types)
         except UnservableError:
             raise
         except Exception as error:

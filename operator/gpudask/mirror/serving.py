@@ -216,7 +216,7 @@ class Serving:
             return known[1]
         found: Served | UnservableError
         try:
-            found = await asyncio.to_thread(serve, documents[0], documents[1:])
+            found = await asyncio.to_thread(serve, documents[0], documents[1:], self._context.limits.service_types)
         except UnservableError as error:
             found = error
         except Exception as error:  # noqa: BLE001 - it is told, and the next pass of others goes on

@@ -8,6 +8,7 @@ converted clusters have.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -18,7 +19,7 @@ from gpudask.api.job import parse_job
 from gpudask.api.resource import API_VERSION, JOB_KIND, MAX_TEMPLATE_BYTES, InvalidSpecError, advice, too_large
 from gpudask.stock.notes import Note, Notes
 from gpudask.stock.pod import as_it_was, template_metadata
-from gpudask.stock.served import UnservableError, serve, without_nulls
+from gpudask.stock.served import SERVICE_TYPES, UnservableError, serve, without_nulls
 
 # What a runner that asks for nothing is scheduled by. It has no limit, as it had none there.
 _REQUESTS: Json = {"requests": {"cpu": "500m", "memory": "1Gi"}}
@@ -42,8 +43,10 @@ class ServedJob:
     replaced: tuple[str, ...]
 
 
-def serve_job(job: Json) -> ServedJob:
+def serve_job(job: Json, service_types: Collection[str] = SERVICE_TYPES) -> ServedJob:
     """What serves the DaskJob `job`, which has `metadata` with name and namespace, and `spec`.
+
+    `service_types`: that the limits allow, as of a DaskCluster's.
 
     Raises:
         UnservableError: no GpuDaskJob can; the message names the field.
@@ -53,7 +56,7 @@ def serve_job(job: Json) -> ServedJob:
     if template_too_large:
         raise UnservableError(template_too_large)
     try:
-        cluster = serve(_cluster(job), ())
+        cluster = serve(_cluster(job), (), service_types)
     except UnservableError as error:
         raise UnservableError(_in_job(str(error), metadata["name"])) from error
     job = without_nulls(job)

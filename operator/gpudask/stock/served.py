@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,6 +39,7 @@ _SUCCESSORS = {
     "dask-cuda-worker": "dask cuda worker",
 }
 _MAX_FAULTS = MAX_POOLS  # each costs a conversion; groups beyond them are not looked at
+SERVICE_TYPES = ("ClusterIP", "NodePort", "LoadBalancer")
 _DIGITS = 5  # of a digest, in the name of a pool whose group's name is too long
 
 
@@ -69,12 +70,14 @@ class Served:
     replaced: tuple[str, ...]
 
 
-def serve(cluster: Json, groups: Iterable[Json]) -> Served:
+def serve(cluster: Json, groups: Iterable[Json], service_types: Collection[str] = SERVICE_TYPES) -> Served:
     """What serves the DaskCluster `cluster` and the DaskWorkerGroups `groups`, which name it.
 
     Args:
         cluster: `metadata` with name and namespace, and `spec`.
         groups: the same of its worker groups.
+        service_types: that the limits allow. Another one is left out and noted: orchestrators ask for one that they do
+            not need, and nobody can tell them otherwise.
 
     Raises:
         UnservableError: the DaskCluster itself is at fault.
@@ -110,6 +113,7 @@ def serve(cluster: Json, groups: Iterable[Json]) -> Served:
             pools[its_name] = pool
             good.append(renamed)
     body, notes = _converted([cluster, *good])
+    _allow_service(body["spec"], f"DaskCluster {name}", service_types, notes)
     sources = {f"DaskWorkerGroup {name}-{pool}": f"DaskWorkerGroup {its_name}" for its_name, pool in pools.items()}
     told = tuple(replace(note, source=sources.get(note.source, note.source)) for note in notes.counted)
     metadata = {key: body["metadata"][key] for key in ("labels", "annotations") if key in body["metadata"]}
@@ -213,6 +217,22 @@ def without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: without_nulls(item) for key, item in value.items() if item is not None}
     return [without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def _allow_service(spec: Json, source: str, allowed: Collection[str], notes: Notes) -> None:
+    """Let the scheduler's Service be a ClusterIP, as by default, where its type is not `allowed`."""
+    scheduler = _object(spec.get("scheduler"))
+    service = _object(scheduler.get("service"))
+    wanted = service.get("type", "ClusterIP")
+    if wanted in allowed or "ClusterIP" not in allowed:
+        return
+    text = (
+        f"{wanted} is not allowed here: it is a ClusterIP, which is reached from inside Kubernetes, and by a forwarded"
+        " port; ask the operator's administrators for limits.serviceTypes"
+    )
+    notes.lost(source, "spec.scheduler.service.type", text)
+    kept = {key: value for key, value in service.items() if key != "type"}
+    spec["scheduler"] = {**scheduler, "service": kept}
 
 
 def _replaced(document: Json) -> list[str]:
