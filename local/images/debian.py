@@ -11,7 +11,7 @@ from local.host.progress import Steps
 from local.layout import cache_dir
 
 _SUITE = "bookworm"
-_PACKAGES = "python3,python3-venv,ca-certificates"
+_PACKAGES = "python3,python3-venv,ca-certificates,libgomp1"  # the last one is the Dask images' DEBIAN_PACKAGES
 _OPTIONS = ("--variant=minbase", f"--include={_PACKAGES}", _SUITE)
 _LEFT_OUT = ("./var/cache/apt", "./var/lib/apt/lists", "./usr/share/doc", "./usr/share/man", "./usr/share/locale")
 BASE_IMAGE = f"localhost/gpudask/base:{_SUITE}"

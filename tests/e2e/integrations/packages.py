@@ -23,10 +23,8 @@ SHARED = "/shared"  # a directory that all may write
 _CPU = "500m"  # of the program: Prefect's server and its imports take half a minute of a core
 _MEMORY = "1Gi"  # what an orchestrator's imports take comes to Dask's own
 _PACKAGES, _MODULES = "/packages", "/modules"
-_LIBRARIES = "/libraries"
 ENVIRONMENT = {
     "PYTHONPATH": f"{_PACKAGES}:{_MODULES}",
-    "LD_LIBRARY_PATH": _LIBRARIES,
     "DAGSTER_HOME": SHARED,
     "OMP_NUM_THREADS": "1",
 }
@@ -35,9 +33,7 @@ ENVIRONMENT = {
 def mounts(shared: Path | None = None) -> dict[str, Path]:
     """Path in a pod -> path on this machine."""
     packages = Environment.ensure(RELEASE).packages
-    # LightGBM's wheel has none, and the image neither; scikit-learn's has one under a name of its own.
-    openmp = next((packages / "scikit_learn.libs").glob("libgomp-*"))
-    found = {_PACKAGES: packages, _MODULES: PROGRAMS, f"{_LIBRARIES}/libgomp.so.1": openmp}
+    found = {_PACKAGES: packages, _MODULES: PROGRAMS}
     return found | ({SHARED: shared} if shared else {})
 
 
