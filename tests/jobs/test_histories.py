@@ -22,6 +22,7 @@ from gpudask.jobs.actions import (
     DeleteRunner,
     EmptyCluster,
     EndContainers,
+    GiveWay,
     LiftGate,
 )
 from gpudask.jobs.observation import JobObservation, SeenCluster
@@ -130,7 +131,12 @@ class _Operator:
             found = [item for item in self.world.pods.values() if item.uid == uid]
             self.pods |= {item.name: item for item in found}
         cluster = self.cluster
-        return seen(self.job, *self.pods.values(), at=self.world.now, cluster=cluster, status=self.status)
+        gives_way_in = None
+        if not self.world.calm and self.world.random.random() < 0.2:  # a quota refuses the scheduler
+            gives_way_in = self.world.random.choice((0.0, 9.0))
+            cluster = cluster and replace(cluster, scheduler_ready=False, lacks_room=True)
+        known = seen(self.job, *self.pods.values(), at=self.world.now, cluster=cluster, status=self.status)
+        return replace(known, gives_way_in=gives_way_in)
 
     def step(self) -> None:
         """A pass, which ends where a request fails."""
@@ -175,7 +181,7 @@ class _Operator:
                 there = world.pods.get(item.name)
                 if there is not None and there.uid == item.uid:
                     world.pods[item.name] = self.pods[item.name] = replace(there, gated=False)
-            case DeleteRunner(item):
+            case DeleteRunner(item) | GiveWay(item):
                 there = world.pods.get(item.name)
                 if there is None or there.uid != item.uid:
                     self.pods.pop(item.name, None)

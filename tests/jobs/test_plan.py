@@ -16,6 +16,7 @@ from gpudask.jobs.actions import (
     DeleteRunner,
     EmptyCluster,
     EndContainers,
+    GiveWay,
     JobPlan,
     LiftGate,
 )
@@ -56,6 +57,43 @@ def test_the_runner_waits_for_the_scheduler_and_not_for_the_workers():
     assert "no node" in waits.status.message
     assert waits.status.attempts == 0
     assert plan(seen(of, gated, cluster=own_cluster(of))).status.attempts == 1
+
+
+def test_a_runner_whose_scheduler_finds_no_room_says_so_and_makes_room_in_the_end():
+    of, gated = job(), pod(gated=True)
+    own = own_cluster(of, ready=False, waits_for="exceeded quota: few", lacks_room=True)
+    waits = plan(seen(of, gated, cluster=own, gives_way_in=40.0))
+    assert (waits.actions, waits.requeue_after) == ((), 40.0)
+    assert _said(waits) == ("Pending", "QuotaExceeded")
+    assert "exceeded quota: few; sums-runner-1, which waits for that, takes room" in waits.status.message
+    assert iso(NOW + 40, to="seconds") in waits.status.message
+    late = plan(seen(of, gated, cluster=own, gives_way_in=0.0, status=waits.status))
+    assert late.actions == (GiveWay(gated),)
+    assert _said(late) == ("Pending", "GaveWay")
+    assert late.status.attempts == 0
+
+
+def test_after_it_made_room_the_cluster_goes_and_nothing_is_made_for_a_while():
+    of, problem = job(), Problem(JobReason.GAVE_WAY, "made room", wait_seconds=30.0)
+    own = own_cluster(of, ready=False, lacks_room=True)
+    assert plan(seen(of, cluster=own, problem=problem)).actions == (DeleteCluster(own),)
+    waits = plan(seen(of, problem=problem))
+    assert (waits.actions, waits.requeue_after, waits.status.message) == ((), 30.0, "made room")
+    again = plan(seen(of, problem=replace(problem, wait_seconds=0.0)))
+    assert again.actions == (CreateRunner(1),)
+
+
+def test_a_pod_that_somebody_let_run_makes_no_room():
+    planned = plan(seen(job(), running(1), gives_way_in=0.0))
+    assert (planned.actions, planned.status.attempts) == ((), 1)
+
+
+@pytest.mark.parametrize("gives_way_in", [0.0, 40.0])
+def test_the_deadline_holds_also_where_there_is_no_room(gives_way_in: float):
+    of = job(activeDeadline="1m")
+    own = own_cluster(of, ready=False, lacks_room=True)
+    late = status(startTime=iso(NOW - 61))
+    assert plan(seen(of, pod(gated=True), cluster=own, gives_way_in=gives_way_in, status=late)).status.holds(FAILED)
 
 
 def test_a_runner_that_waits_for_its_cluster_is_made_anew_when_the_spec_is_edited():

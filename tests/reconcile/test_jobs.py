@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 
 from gpudask.api.limits import Limits
 from gpudask.api.resource import JOB_PLURAL
+from gpudask.clients.errors import ApiError
+from gpudask.reconcile.jobs import executor
 from gpudask.reconcile.operator import Operator
 from gpudask.settings import Settings
 from tests.builders import a_manifest, a_pool
@@ -245,3 +248,35 @@ async def test_an_operator_that_ends_between_any_two_writes_is_gone_on_from(
 
 async def _left(proxy: Proxy) -> int | None:
     return proxy.job_writes_left
+
+
+async def test_jobs_whose_runners_fill_the_quota_make_room_for_each_other_and_all_end(
+    stage: Stage, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+):
+    """Two runners at their gates leave no room for either's scheduler."""
+    monkeypatch.setattr(executor, "GIVE_WAY_SECONDS", 2.0)
+    monkeypatch.setattr(executor, "GIVE_WAY_SPREAD_SECONDS", 8.0)
+    monkeypatch.setattr(executor, "_FIRST_PAUSE_SECONDS", 10.0)
+    names = ("sums", "products")
+    own = {"cluster": {"spec": a_manifest(a_pool(replicas=0))["spec"]}}
+    async with operating(replace(stage.settings, limits=Limits(pods_per_namespace=2))):
+        for name in names:
+            stage.kubelet.exits[f"{name}-runner-1"] = 0
+            await jobs.apply(name, **own)
+        said: set[str] = set()
+
+        async def ended() -> set[str]:
+            there = await jobs.clusters()
+            for pod in [item["metadata"]["name"] for item in await stage.list("pods")]:
+                cluster, is_scheduler, _ = pod.partition("-scheduler-")
+                if is_scheduler and cluster not in there:  # as Kubernetes' garbage collector does
+                    with suppress(ApiError):
+                        await stage.delete("pods", pod, gracePeriodSeconds=0)
+            told = {name: await jobs.said(name) for name in names}
+            said.update(told.values())
+            return {name for name, words in told.items() if words.startswith("Complete")}
+
+        await eventually(ended, lambda found: found == set(names), "both have ended", seconds=2 * LONG)
+    assert "Pending QuotaExceeded" in said, said
+    assert "Pending GaveWay" in said, said
+    assert jobs.twice() == {}

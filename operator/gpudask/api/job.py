@@ -87,6 +87,8 @@ class JobReason(StrEnum):
     RUNNER_NAME_IN_USE = "RunnerNameInUse"
     RUNNER_REFUSED = "RunnerRefused"
     RUNNER_PENDING = "RunnerPending"
+    NO_ROOM = "QuotaExceeded"
+    GAVE_WAY = "GaveWay"
     RUNNER_RUNNING = "RunnerRunning"
     RUNNER_FAILED = "RunnerFailed"
     RUNNER_LOST = "RunnerLost"

@@ -11,6 +11,7 @@ from gpudask.api.untrusted_text import quote
 # https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#response
 # https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/
 _DENIALS = ("admission webhook", "ValidatingAdmissionPolicy")
+QUOTA_EXCEEDED = "exceeded quota"  # the API server's words
 _SHOWN_LENGTH = 1000  # of a refusal's message: those of a large object have tens of thousands
 
 
@@ -52,7 +53,7 @@ class ApiError(Exception):
     @property
     def quota(self) -> bool:
         """Whether a ResourceQuota refused a creation: the API server answers 403."""
-        return self.status == HTTPStatus.FORBIDDEN and "exceeded quota" in self.message
+        return self.status == HTTPStatus.FORBIDDEN and QUOTA_EXCEEDED in self.message
 
     @property
     def forbidden(self) -> bool:

@@ -52,6 +52,13 @@ class DeleteRunner:
 
 
 @dataclass(frozen=True)
+class GiveWay:
+    """Delete a pod at its gate, for which there is no scheduler in sight, and make none for a while."""
+
+    pod: RunnerPod
+
+
+@dataclass(frozen=True)
 class DeleteJob:
     """Delete the job, whose time after its end is over."""
 
@@ -64,7 +71,15 @@ class EndContainers:
 
 
 Action = (
-    CreateCluster | DeleteCluster | EmptyCluster | CreateRunner | LiftGate | DeleteRunner | EndContainers | DeleteJob
+    CreateCluster
+    | DeleteCluster
+    | EmptyCluster
+    | CreateRunner
+    | LiftGate
+    | DeleteRunner
+    | GiveWay
+    | EndContainers
+    | DeleteJob
 )
 Creation = CreateCluster | CreateRunner
 

@@ -14,7 +14,8 @@ class SeenCluster:
 
     `is_own`: this very job controls it. `attempt`: for which it was made, 0 where that cannot be read. `made_of`: the
     hash of the spec that it was made of. `scheduler_ready`: a program can connect. `waits_for`: why not, quoted.
-    `workers`: its worker pods that are not being deleted. `is_empty`: its spec says that it has no workers.
+    `lacks_room`: a quota refuses its scheduler. `workers`: its worker pods that are not being deleted. `is_empty`: its
+    spec says that it has no workers.
     """
 
     name: str
@@ -27,6 +28,7 @@ class SeenCluster:
     scheduler_ready: bool = False
     is_invalid: bool = False
     waits_for: str = ""
+    lacks_room: bool = False
     workers: int = 0
     is_empty: bool = False
 
@@ -52,7 +54,8 @@ class JobObservation:
     `named`: the GpuDaskCluster of the job's own name; `used`: the one that its program uses, which may be the same.
     `now`: the API server's time, seconds since the epoch. `never_ran`: uids of pods that are gone, and certainly never
     had a node. `wanted`: the hash of the spec that a cluster of its own is made of. `wanted_runner`: the hash of what a
-    runner is made of. `problem`: of the last try.
+    runner is made of. `problem`: of the last try. `gives_way_in`: seconds until the runner's pod, which waits at its
+    gate for a scheduler that a quota refuses, makes room for others; None: it does not wait so.
     """
 
     job: Job
@@ -65,6 +68,7 @@ class JobObservation:
     wanted: str = ""
     wanted_runner: str = ""
     problem: Problem | None = None
+    gives_way_in: float | None = None
 
     def pod(self, uid: str) -> RunnerPod | None:
         """The pod with this uid."""

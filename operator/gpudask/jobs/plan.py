@@ -11,7 +11,8 @@ and nothing runs twice, whichever answer is lost and whoever is killed between t
 releases the job's own cluster; the next attempt gets a new one, which is told from the old one by its attempt.
 
 The pod is made before a cluster of the job's own, and waits at its gate for the scheduler: where a ResourceQuota has
-room for one of the two, workers that nobody uses would hold GPUs for ever.
+room for one of the two, workers that nobody uses would hold GPUs for ever. Where the pods of several jobs fill the
+quota none of their schedulers finds room: so a pod at the gate gives way after a while, each job's at another time.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpudask.api.job import JobConditionType, JobPhase, JobReason, JobStatus
-from gpudask.api.status import epoch
+from gpudask.api.status import epoch, iso
 from gpudask.desired.names import runner_pod
 from gpudask.jobs.actions import (
     Action,
@@ -30,6 +31,7 @@ from gpudask.jobs.actions import (
     DeleteRunner,
     EmptyCluster,
     EndContainers,
+    GiveWay,
     JobPlan,
     LiftGate,
 )
@@ -42,6 +44,8 @@ LONGEST_BACKOFF_SECONDS = 300.0
 FIRST_REFUSAL_SECONDS = 1.0
 MAX_REFUSALS = 10
 _Step = tuple[tuple[Action, ...], JobReason, str]  # what to do, what the job waits for, and the same for people
+# After these the runner has no room, or gave it up: a cluster of the job's own may not take it.
+_ROOM = (JobReason.RUNNER_REFUSED, JobReason.LIMIT, JobReason.GAVE_WAY)
 _EARLIER = "the cluster of an earlier attempt, or of an older spec, is deleted"
 
 
@@ -192,6 +196,7 @@ def _between(seen: JobObservation) -> JobPlan:
         reason, text = problem.reason, problem.message
         if problem.wait_seconds > 0:
             actions, left = (), _soonest(problem.wait_seconds, left)
+    left = _soonest(left, seen.gives_way_in)
     return JobPlan((*strays, *actions), waiting(status, seen, _pending(status), reason, text), left)
 
 
@@ -207,6 +212,8 @@ def _next(seen: JobObservation, attempt: int, pod: RunnerPod | None) -> _Step:
     """What the next attempt needs first, and what the job waits for. `pod`: has its name."""
     if pod is not None and pod.deleting:
         return (), JobReason.RUNNER_PENDING, f"{pod.name} is being deleted"
+    if pod is not None and pod.gated and seen.gives_way_in is not None:
+        return _without_room(seen, pod, seen.gives_way_in)
     if pod is None and seen.job.has_own_cluster and not _is_foreign(seen):
         return (CreateRunner(attempt),), JobReason.RUNNER_PENDING, "the runner's pod is made, then its cluster"
     if seen.used is None or not seen.used.scheduler_ready or seen.used.deleting or _is_foreign(seen):
@@ -214,6 +221,16 @@ def _next(seen: JobObservation, attempt: int, pod: RunnerPod | None) -> _Step:
     if pod is None:
         return (CreateRunner(attempt),), JobReason.RUNNER_PENDING, "the runner's pod is made"
     return (), JobReason.RUNNER_PENDING, f"{pod.name} is made anew: the spec was edited"
+
+
+def _without_room(seen: JobObservation, pod: RunnerPod, seconds: float) -> _Step:
+    """The same, where `pod` waits at its gate and a quota refuses the scheduler: in so many seconds it makes room."""
+    why = seen.used.waits_for if seen.used is not None else ""
+    if seconds <= 0:
+        return (GiveWay(pod),), JobReason.GAVE_WAY, f"{pod.name} makes room for others: {why}"
+    at = iso(seen.now + seconds, to="seconds")
+    text = f"{pod.name}, which waits for that, takes room, too, and makes it for others at {at}"
+    return (), JobReason.NO_ROOM, f"the cluster {seen.job.cluster_name}: {why}; {text}"
 
 
 def _is_foreign(seen: JobObservation) -> bool:
@@ -251,7 +268,7 @@ def _in_the_way(seen: JobObservation, pod: RunnerPod | None) -> tuple[Action, ..
     own, problem = seen.own, seen.problem
     if pod is not None or own is None or own.deleting or problem is None:
         return ()
-    return (DeleteCluster(own),) if problem.reason in (JobReason.RUNNER_REFUSED, JobReason.LIMIT) else ()
+    return (DeleteCluster(own),) if problem.reason in _ROOM else ()
 
 
 def _retry_wait(status: JobStatus, seen: JobObservation) -> float:

@@ -11,6 +11,7 @@ from gpudask.api import Json
 from gpudask.api.job import Job, JobReason
 from gpudask.api.limits import violations
 from gpudask.api.resource import GATE_RECORDED, Cluster, InvalidSpecError, owner_key, parse
+from gpudask.api.status import iso
 from gpudask.clients.errors import ApiError
 from gpudask.clients.flow_control import Backoff
 from gpudask.clients.reflector import Caches
@@ -24,6 +25,7 @@ from gpudask.jobs.actions import (
     DeleteRunner,
     EmptyCluster,
     EndContainers,
+    GiveWay,
     LiftGate,
 )
 from gpudask.jobs.observation import JobObservation, Problem, SeenCluster
@@ -35,6 +37,10 @@ from gpudask.reconcile.loop import Registry
 
 _LOG = logging.getLogger(__name__)
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 1.0, 60.0
+# A pod at its gate for whose scheduler a quota has no room makes room for others: after the first seconds, and as many
+# more as chance says, so that not all jobs of a namespace do it at once. The next try follows ever later.
+GIVE_WAY_SECONDS, GIVE_WAY_SPREAD_SECONDS = 40.0, 80.0
+_FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 30.0, 300.0
 MANAGER = "gpudask-job"  # of the overrides by which a cluster is kept without workers
 
 
@@ -59,6 +65,9 @@ class JobExecutor:
         self._refusal: _Refusal | None = None
         self._refusals = 0  # in a row
         self._deleted: set[str] = set()  # uids of clusters
+        self._pause = Backoff(_FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS, context.random)
+        self._gives_way_at: float | None = None  # on the operator's clock, while there is no room
+        self._gave_way = 0  # times in a row
 
     def problem(self) -> Problem | None:
         """What the last creation was refused for."""
@@ -74,6 +83,20 @@ class JobExecutor:
     def forget_problem(self) -> None:
         """The job was edited, which may be the cure."""
         self._refusal, self._refusals = None, 0
+
+    def gives_way_in(self, *, lacks_room: bool) -> float | None:
+        """In how many seconds the runner's pod makes room for others; None where it does not lack room itself."""
+        now = self._context.clock()
+        if not lacks_room:
+            self._gives_way_at = None
+            return None
+        if self._gives_way_at is None:
+            self._gives_way_at = now + GIVE_WAY_SECONDS + GIVE_WAY_SPREAD_SECONDS * self._context.random()
+        return self._gives_way_at - now
+
+    def note_attempt(self) -> None:
+        """An attempt is under way: there was room."""
+        self._gives_way_at, self._gave_way = None, 0
 
     def has_deleted(self, uid: str) -> bool:
         """Whether the cluster with this uid was deleted, be it still there."""
@@ -93,6 +116,9 @@ class JobExecutor:
             case LiftGate(pod):
                 await self._of_pod(pod, self._lift(pod))
             case DeleteRunner(pod):
+                await self._of_pod(pod, self._delete_pod(pod))
+            case GiveWay(pod):
+                self._make_room(seen)
                 await self._of_pod(pod, self._delete_pod(pod))
             case EndContainers(pod):
                 await self._of_pod(pod, self._context.api.end_containers(pod.namespace, pod.name, uid=pod.uid))
@@ -194,6 +220,17 @@ class JobExecutor:
         self._refusals += 1
         next_try = self._context.clock() + self._backoff.delay(self._refusals)
         self._refusal = _Refusal(reason, message, is_final, 0.0 if is_final else next_try)
+
+    def _make_room(self, seen: JobObservation) -> None:
+        """Have no runner made for a while, longer each time. A cluster of the job's own goes for the same reason."""
+        self._gives_way_at = None
+        self._gave_way += 1
+        next_try = self._context.clock() + self._pause.delay(self._gave_way)
+        why = seen.used.waits_for if seen.used is not None else ""
+        at = iso(next_try + self._context.server_ahead(), to="seconds")
+        text = f"its runner and its cluster made room for others, as the scheduler found none ({why}); next try at {at}"
+        self._refusal = _Refusal(JobReason.GAVE_WAY, text, is_final=False, next_try=next_try)
+        _LOG.info("%s: %s", seen.job.key, text)
 
     async def _of_pod(self, pod: RunnerPod, doing: Awaitable[Json]) -> None:
         """Change this very pod, and know it as it is then; or it has changed, or is gone."""

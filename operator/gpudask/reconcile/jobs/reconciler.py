@@ -32,7 +32,7 @@ from gpudask.api.resource import (
     parse_status,
 )
 from gpudask.api.untrusted_text import quote
-from gpudask.clients.errors import ApiError, ClusterGoneError
+from gpudask.clients.errors import QUOTA_EXCEEDED, ApiError, ClusterGoneError
 from gpudask.clients.reflector import Caches
 from gpudask.desired.runner import cluster_hash, runner_hash
 from gpudask.jobs.actions import CreateCluster, CreateRunner, JobPlan
@@ -175,6 +175,7 @@ class JobReconciler:
     async def _observe(self, job: Job) -> JobObservation:
         """Observe the job. Of a pod that an open attempt misses the API server is asked: the caches may be late."""
         if is_open(self._status):
+            self._executor.note_attempt()
             await self._find(self._status.runner.pod, self._status.runner.uid)
         named = await self._cluster(job, job.name)
         used = named if job.cluster_name == job.name else await self._cluster(job, job.cluster_name)
@@ -189,7 +190,14 @@ class JobReconciler:
             wanted=cluster_hash(job),
             wanted_runner=runner_hash(job),
             problem=self._not_recorded() or self._beyond_limits(job) or self._executor.problem(),
+            gives_way_in=self._executor.gives_way_in(lacks_room=self._lacks_room(job, used)),
         )
+
+    def _lacks_room(self, job: Job, used: SeenCluster | None) -> bool:
+        """Whether a runner's pod waits at its gate while a quota refuses the scheduler of the job's own cluster."""
+        if used is None or not used.is_own or used.deleting or not used.lacks_room:
+            return False
+        return any(pod.gated and not pod.deleting for pod in self._runners.owned(job.owner_key))
 
     def _not_recorded(self) -> Problem | None:
         """Of a cron job's: it runs once its cron job's status has its uid."""
@@ -244,6 +252,7 @@ class JobReconciler:
             scheduler_ready=scheduler is not None and scheduler.ready and not scheduler.deleting,
             is_invalid=any(item.type == ConditionType.ACCEPTED for item in wrong),
             waits_for=quote(wrong[0].message) if wrong else "",
+            lacks_room=scheduler is None and any(QUOTA_EXCEEDED in item.message for item in wrong),
             workers=sum(bool(pod.pool) and not pod.deleting and not pod.finished for pod in pods),
             is_empty=is_empty(body),
         )
