@@ -47,6 +47,25 @@ def test_a_healthy_cluster_has_no_finding_but_good_ones():
     ]
 
 
+@pytest.mark.parametrize(
+    ("definitions", "text", "level"),
+    [
+        ({"gpudaskjobs": {}}, "gpudaskjobs.gpudask.dev is not installed: `gpudask run`", Level.WARNING),
+        ({"gpudaskcronjobs": {}}, "gpudaskcronjobs.gpudask.dev is not installed", Level.WARNING),
+        ({"gpudaskjobs": crd.render_cron_job()}, "gpudaskjobs.gpudask.dev has another schema", Level.WARNING),
+    ],
+)
+def test_definitions_of_jobs_that_are_missing_or_differ_are_told(definitions: Json, text: str, level: Level):
+    fault = only_fault(well(job_definitions=definitions))
+    assert fault.level == level
+    assert text in fault.text
+
+
+def test_definitions_of_jobs_that_are_as_here_or_may_not_be_read_are_no_finding():
+    whole = {"gpudaskjobs": crd.render_job(), "gpudaskcronjobs": crd.render_cron_job()}
+    assert found(well(job_definitions=whole)) == found(well(job_definitions={})) == []
+
+
 def test_programs_find_the_versions_of_what_was_checked():
     versions = {item.check: item.version for item in judge(well(deployments=[a_deployment(version="0.0.9")]), VERSION)}
 

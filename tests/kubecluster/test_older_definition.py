@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -9,9 +10,14 @@ import yaml
 
 from gpudask import KubeClusterError
 from gpudask.api import Json
+from gpudask.api import crd
+from gpudask.api.resource import JOB_KIND
 from gpudask.kubecluster.errors import DEFINITION_STEP, name_older_definition
+from gpudask.kubecluster.kube.jobs import create_job
 from gpudask.kubecluster.kube.server import Server
 from gpudask.kubecluster.manifest import Arguments, Shutdown, manifest
+from tests.api.test_job import OWN, a_job
+from tests.cli.invoke import invoke
 from tests.conftest import CRD
 from tests.kubectl import Kubectl
 from tests.reconcile.stage import defined
@@ -50,6 +56,15 @@ def test_what_is_wrong_here_too_stays_as_it_is(reason: str):
     assert name_older_definition(error) is error
 
 
+def test_a_definition_of_jobs_is_named_as_what_it_is():
+    reason = 'strict decoding error: unknown field "spec.failExitCodes"'
+    assert "the definition of GpuDaskJobs on this server is older" in str(
+        name_older_definition(refused(reason), JOB_KIND)
+    )
+    misspelt = refused('strict decoding error: unknown field "spec.failExitCode"')
+    assert name_older_definition(misspelt, JOB_KIND) is misspelt
+
+
 def test_the_docs_have_the_same_command():
     assert DEFINITION_STEP in (CRD.parents[1] / "charts" / "README.md").read_text()
 
@@ -64,8 +79,18 @@ def older(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
     spec["required"] = sorted({*spec.get("required", ()), "image"})
     path = tmp_path_factory.mktemp("older") / "crd.yaml"
     path.write_text(yaml.safe_dump(definition))
+    jobs = path.with_name("jobs.yaml")
+    jobs.write_text(yaml.safe_dump(without_exit_codes(crd.render_job())))
     with defined("older-definition", path) as kubectl:
+        kubectl.define(jobs)
         yield kubectl
+
+
+def without_exit_codes(definition: Json) -> Json:
+    """The definition of jobs before they had `failExitCodes`, and counted refusals."""
+    own = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    del own["spec"]["properties"]["failExitCodes"], own["status"]["properties"]["refusals"]
+    return definition
 
 
 @pytest.mark.api
@@ -83,3 +108,24 @@ async def test_a_real_server_is_understood(older: Kubectl, monkeypatch: pytest.M
     with pytest.raises(KubeClusterError, match=rf"older than this program: .*{field}.*{DEFINITION_STEP}"):
         await server.create(made)
     await server.close()
+
+
+@pytest.mark.api
+async def test_so_is_one_whose_definition_of_jobs_is_older(older: Kubectl, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("KUBECONFIG", str(older.kubeconfig))
+    server = await Server.connect("default")
+    made = a_job(**OWN, failExitCodes=[3])
+    with pytest.raises(KubeClusterError, match=rf"older than this program: .*failExitCodes.*{DEFINITION_STEP}"):
+        await create_job(server, made)
+    await server.close()
+
+
+@pytest.mark.api
+def test_the_doctor_names_what_it_lacks(older: Kubectl):
+    result = invoke("doctor", "--kubeconfig", str(older.kubeconfig), "-o", "json")
+    told = {item["text"]: item["mend"] for item in json.loads(result.stdout) if "jobs" in item["text"]}
+    (of_jobs,) = [text for text in told if text.startswith("gpudaskjobs")]
+    assert of_jobs.endswith("is older than this program: it lacks spec.failExitCodes, status.refusals")
+    (of_cron_jobs,) = [text for text in told if text.startswith("gpudaskcronjobs")]
+    assert of_cron_jobs.endswith("is not installed: GpuDaskCronJobs need it")
+    assert set(told.values()) == {DEFINITION_STEP}

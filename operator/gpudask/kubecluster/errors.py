@@ -14,7 +14,7 @@ from typing import Any
 from gpudask.api import Json
 from gpudask.api.image_pull import is_final, is_pull_failure, short_message
 from gpudask.api.reasons import ConditionType, Reason
-from gpudask.api.resource import is_past
+from gpudask.api.resource import JOB_KIND, KIND, is_past
 
 SILENT = "the operator has reported nothing yet: is it running?"
 OUTDATED = "its status calls the scheduler ready, but none is: the operator has not looked since, is it running?"
@@ -252,31 +252,33 @@ def _says_ready(body: Json) -> bool:
 # ---------------------------------------------------------------------- a definition that is older
 
 
-def name_older_definition(error: KubeClusterError) -> KubeClusterError:
+def name_older_definition(error: KubeClusterError, kind: str = KIND) -> KubeClusterError:
     """`error`, or one that names the upgrade where the server refuses only what this program's definition allows.
 
-    That is fields which it does not know, or the absence of one which it requires.
+    That is fields which it does not know, or the absence of one which it requires. `kind`: of what was written, a
+    GpuDaskCluster or a GpuDaskJob.
     """
     unknown = [strict or applied for strict, applied in _UNKNOWN_FIELD.findall(error.reason)]
     required = _REQUIRED_FIELD.findall(error.reason)
     if not (unknown or required):
         return error
-    spec = _own_spec()
+    spec = _own_spec(kind)
     if not all(_field(spec, field) for field in unknown) or any(_is_required(spec, field) for field in required):
         return error
     fields = ", ".join(dict.fromkeys([*unknown, *required]))
     return KubeClusterError(
-        "the definition of GpuDaskClusters on this server is older than this program",
+        f"the definition of {kind}s on this server is older than this program",
         reason=f"it does not have {fields} as this program writes it ({error.reason})",
         next_step=f"Let an administrator upgrade it, from this version: {DEFINITION_STEP}",
         status=error.status,
     )
 
 
-def _own_spec() -> Json:
+def _own_spec(kind: str) -> Json:
     from gpudask.api import crd  # noqa: PLC0415 - the models take long to load
 
-    version: Json = crd.render()["spec"]["versions"][0]
+    definition = crd.render_job() if kind == JOB_KIND else crd.render()
+    version: Json = definition["spec"]["versions"][0]
     return dict(version["schema"]["openAPIV3Schema"]["properties"]["spec"])
 
 

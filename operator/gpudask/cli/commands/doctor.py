@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable
+from contextlib import suppress
 from enum import StrEnum
 from http import HTTPStatus
 from importlib import metadata
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpudask.api import Json
-from gpudask.api.resource import API_VERSION, PLURAL, RECORD_PLURAL
+from gpudask.api.resource import API_VERSION, CRON_JOB_PLURAL, GROUP, JOB_PLURAL, PLURAL, RECORD_PLURAL
 from gpudask.cli import client, output
 from gpudask.cli.doctor import checks
 from gpudask.cli.doctor.facts import CRD, Facts, Finding, Level, keeps_history, mirrors, setting, watched
@@ -100,9 +101,10 @@ async def read_facts(server: Server) -> Facts:
     facts = Facts(namespace=server.namespace)
     facts.version = await server.version()
     await _keep(facts, "user", _user(server))
-    await _keep(facts, "crd", _definition(server))
+    await _keep(facts, "crd", _definition(server, CRD))
     await _keep(facts, "served", _serves(server, PLURAL))
     await _keep(facts, "records_served", _serves(server, RECORD_PLURAL))
+    await _keep(facts, "job_definitions", _job_definitions(server))
     await _keep(facts, "dask_kinds", _dask_kinds(server))
     await _keep(facts, "deployments", _listed(server, "deployments", _APPS))
     await _keep(facts, "daemon_sets", _listed(server, "daemonsets", _APPS))
@@ -128,10 +130,23 @@ async def _user(server: Server) -> str:
     return str(answer["status"]["userInfo"]["username"])
 
 
-async def _definition(server: Server) -> Json:
-    """Our CRD; empty where there is none."""
+async def _definition(server: Server, name: str) -> Json:
+    """The CRD of this name; empty where there is none."""
     kind, version = "customresourcedefinitions", "apiextensions.k8s.io/v1"
-    return await _found(server.call("get", kind, CRD, version=version, namespace=""))
+    return await _found(server.call("get", kind, name, version=version, namespace=""))
+
+
+async def _job_definitions(server: Server) -> dict[str, Json]:
+    """The CRDs of jobs and cron jobs by their plurals, empty where none is served; without what may not be read."""
+    served = {item["name"] for item in await _resources(server, API_VERSION)}
+    found: dict[str, Json] = {}
+    for plural in (JOB_PLURAL, CRON_JOB_PLURAL):
+        if plural not in served:
+            found[plural] = {}
+            continue
+        with suppress(KubeClusterError):
+            found[plural] = await _definition(server, f"{plural}.{GROUP}")
+    return found
 
 
 async def _serves(server: Server, plural: str) -> bool:

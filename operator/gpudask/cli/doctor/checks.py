@@ -19,6 +19,7 @@ def judge(facts: Facts, version: str) -> list[Finding]:
         [Finding("gpudask", Level.OK, f"this program is version {version}", version=version)],
         [replace(finding, version=str((facts.version or {}).get("gitVersion", ""))) for finding in _server(facts)],
         installation.definition(facts),
+        installation.jobs(facts),
         installation.records(facts),
         installation.deployments(facts, version),
         installation.rights(facts),

@@ -50,8 +50,9 @@ class Facts:
     """A server as it was read. What is None could not be read: `refused` has the reason under the field's name.
 
     `served`: whether it serves our resource in this program's version; `records_served`: and the records of clusters.
-    `dask_kinds`: the kinds of `kubernetes.dask.org` that it serves, with their categories. `operator_may_not`: rights
-    that an operator misses, and where.
+    `job_definitions`: the CRDs of jobs and cron jobs by their plurals, empty where it serves none, without what may not
+    be read. `dask_kinds`: the kinds of `kubernetes.dask.org` that it serves, with their categories.
+    `operator_may_not`: rights that an operator misses, and where.
     """
 
     version: Json | None = None
@@ -60,6 +61,7 @@ class Facts:
     crd: Json | None = None
     served: bool | None = None
     records_served: bool | None = None
+    job_definitions: dict[str, Json] | None = None
     dask_kinds: dict[str, list[str]] | None = None
     deployments: list[Json] | None = None
     operator_pods: list[Json] | None = None

@@ -6,13 +6,13 @@ that our chart gives them, as the chart and the operator tell it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import combinations
 
 from gpudask.api import Json, crd
+from gpudask.api.resource import CRON_JOB_PLURAL, JOB_PLURAL, RECORD_PLURAL, VERSION
 from gpudask.api.resource import GROUP as GPUDASK
-from gpudask.api.resource import RECORD_PLURAL, VERSION
 from gpudask.cli.doctor.facts import (
     CRD,
     Facts,
@@ -38,6 +38,10 @@ _INSTALL = (
     " --set defaults.image=..."
 )
 _APPLY_DEFINITION = "kubectl apply --server-side --force-conflicts -f charts/gpudask/crds"
+_JOBS: dict[str, tuple[Callable[[], Json], str]] = {
+    JOB_PLURAL: (crd.render_job, "`gpudask run` and GpuDaskJobs need it"),
+    CRON_JOB_PLURAL: (crd.render_cron_job, "GpuDaskCronJobs need it"),
+}
 _NEWER_PROGRAM = "pip install --upgrade '.[cli,image]' from a checkout of the installed version"
 _REWRITE = "kubectl get gdc -A -o json | kubectl replace -f -, then take the old one out of status.storedVersions"
 _OPERATOR, _RIGHTS = "operator", "operator's rights"
@@ -59,7 +63,23 @@ def definition(facts: Facts) -> list[Finding]:
         return [Finding(_DEFINITION, Level.PROBLEM, text, f"{_APPLY_DEFINITION}; or {_NEWER_PROGRAM}")]
     if broken := _condition(facts.crd):
         return [Finding(_DEFINITION, Level.PROBLEM, broken, f"see kubectl describe crd {CRD}")]
-    return [_schema(versions[VERSION]["schema"]), *_stored(facts.crd)]
+    own = crd.render()["spec"]["versions"][0]["schema"]
+    return [_schema(CRD, versions[VERSION]["schema"], own), *_stored(facts.crd)]
+
+
+def jobs(facts: Facts) -> list[Finding]:
+    """Check that jobs and cron jobs can be made as this program has them; what an older definition lacks is lost."""
+    found = []
+    for plural, there in (facts.job_definitions or {}).items() if facts.served else ():
+        render, needs_it = _JOBS[plural]
+        name = f"{plural}.{GPUDASK}"
+        served = {item["name"]: item for item in there["spec"]["versions"]} if there else {}
+        if VERSION in served:
+            found.append(_schema(name, served[VERSION]["schema"], render()["spec"]["versions"][0]["schema"]))
+        else:
+            text = f"{name} is not installed: {needs_it}"
+            found.append(Finding(_DEFINITION, Level.WARNING, text, _APPLY_DEFINITION))
+    return [finding for finding in found if finding.level != Level.OK]
 
 
 def records(facts: Facts) -> list[Finding]:
@@ -92,19 +112,18 @@ def _condition(definition: Json) -> str:
     return ""
 
 
-def _schema(there: Json) -> Finding:
-    ours = crd.render()["spec"]["versions"][0]["schema"]
+def _schema(name: str, there: Json, ours: Json) -> Finding:
     found = sorted(set(_differences(there, ours)))
     missing, unknown = ([path for what, path in found if what == wanted] for wanted in (_MISSING, _UNKNOWN))
     if not found:
-        return Finding(_DEFINITION, Level.OK, f"{CRD} serves {VERSION}, with this version's schema")
+        return Finding(_DEFINITION, Level.OK, f"{name} serves {VERSION}, with this version's schema")
     if unknown and not missing:
-        text = f"{CRD} is newer than this program, which does not know: {_listed(unknown)}"
+        text = f"{name} is newer than this program, which does not know: {_listed(unknown)}"
         return Finding(_DEFINITION, Level.WARNING, text, _NEWER_PROGRAM)
     if missing and not unknown:
-        text = f"{CRD} is older than this program: it lacks {_listed(missing)}"
+        text = f"{name} is older than this program: it lacks {_listed(missing)}"
         return Finding(_DEFINITION, Level.WARNING, text, _APPLY_DEFINITION)
-    text = f"{CRD} has another schema than this version: {_listed([path for _, path in found])}"
+    text = f"{name} has another schema than this version: {_listed([path for _, path in found])}"
     return Finding(
         _DEFINITION,
         Level.WARNING,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpudask.api import Json
-from gpudask.api.resource import GROUP, JOB_PLURAL
-from gpudask.kubecluster.errors import KubeClusterError, KubeClusterValueError
+from gpudask.api.resource import GROUP, JOB_KIND, JOB_PLURAL
+from gpudask.kubecluster.errors import KubeClusterError, KubeClusterValueError, name_older_definition
 from gpudask.kubecluster.kube.request import CONFLICT, NOT_FOUND, Connection
 
 _MANAGER = "gpudask-run"
@@ -14,8 +14,8 @@ async def create_job(server: Connection, body: Json) -> Json:
     """Create a GpuDaskJob in this connection's namespace.
 
     Raises:
-        KubeClusterError: there is one of this name (`status` 409), it is not valid, there is no such kind, or the
-            server refuses.
+        KubeClusterError: there is one of this name (`status` 409), it is not valid, there is no such kind or one that
+            is older than this program, or the server refuses.
     """
     name = body["metadata"]["name"]
     try:
@@ -24,7 +24,10 @@ async def create_job(server: Connection, body: Json) -> Json:
         )
     except KubeClusterError as error:
         if error.status != NOT_FOUND or error.reason.startswith("namespaces "):
-            raise
+            told = name_older_definition(error, JOB_KIND)
+            if told is error:
+                raise
+            raise told from error
         raise no_jobs(f"cannot create job {name!r}") from error
 
 
