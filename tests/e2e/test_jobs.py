@@ -6,6 +6,8 @@ import json
 import time
 from typing import Any
 
+import pytest
+
 from gpudask.api.resource import API_VERSION, JOB_KIND
 from tests.e2e.manifests import cluster, cpu
 from tests.e2e.space import Space
@@ -45,3 +47,17 @@ def test_a_job_that_fails_is_tried_again_and_says_its_exit_code(space: Space) ->
     assert (status["attempts"], status["failures"], status["runner"]["exitCode"]) == (2, 2, 7)
     assert status["reason"] == "RetriesSpent"
     space.wait(lambda: space.get("gpudaskclusters") == [], "no cluster is left")
+
+
+@pytest.mark.timeout(700)
+def test_jobs_whose_runners_fill_the_quota_all_end(space: Space) -> None:
+    """Their runners are made first, and leave no room for a scheduler until one of them makes room."""
+    space.apply(
+        {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": {"pods": "2"}}}
+    )
+    names = ("one", "two")
+    jobs = [_job(name, "from distributed import Client; Client()") for name in names]
+    space.apply({"apiVersion": "v1", "kind": "List", "items": jobs})
+    waited = [f"gdj/{name}" for name in names]
+    space.kubectl("wait", "--for=condition=Complete", *waited, "--timeout=600s")
+    assert [_status(space, name)["attempts"] for name in names] == [1, 1]
