@@ -50,11 +50,11 @@ def test_what_is_longer_is_cut_and_says_so():
 
 
 def test_a_long_text_costs_no_more_than_its_beginning():
-    began = time.perf_counter()
+    began = time.process_time()
     quote("\x1b]" * 2_000_000)
     quote("\u202e" * 2_000_000)
     quote_last_line("\u202e\n" * 2_000_000)
-    assert time.perf_counter() - began < 0.5
+    assert time.process_time() - began < 0.5
 
 
 def test_of_a_traceback_the_last_line_is_quoted():

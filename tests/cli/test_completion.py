@@ -16,7 +16,7 @@ from gpudask.cli.main import app
 from tests.kubecluster import fake_server
 from tests.kubecluster.conftest import server  # noqa: F401 - a fixture
 
-_STARTING_SECONDS = 8.0  # of a Python on a busy machine, beside what the completion itself waits
+_STARTING_SECONDS = 30.0  # of a Python on a busy machine, beside what the completion itself waits
 PATIENT = {completion.TIMEOUT_VARIABLE: "60"}
 
 

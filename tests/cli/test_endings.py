@@ -55,7 +55,7 @@ def test_whose_reader_has_gone_ends_though_nothing_comes(
     assert process.stdout.readline()
     process.stdout.close()
 
-    assert process.wait(timeout=20) == Exit.UNREAD
+    assert process.wait(timeout=60) == Exit.UNREAD
     assert process.stderr is not None
     assert process.stderr.read() == ""
 
@@ -69,7 +69,7 @@ def test_more_than_a_reader_wants_is_no_error_message(
     assert process.stdout.readline() == "line 0\n"
     process.stdout.close()
 
-    assert process.wait(timeout=20) == Exit.UNREAD
+    assert process.wait(timeout=60) == Exit.UNREAD
     assert process.stderr is not None
     assert process.stderr.read() == ""
 
@@ -84,7 +84,7 @@ def test_ctrl_c_is_how_a_forwarded_port_ends(silent: fake_server.FakeServer, sta
     assert process.stdout.readline().startswith("http://127.0.0.1:")
     process.send_signal(signal.SIGINT)
 
-    assert process.wait(timeout=20) == Exit.OK
+    assert process.wait(timeout=60) == Exit.OK
 
 
 def test_force_color_colours_no_pipe(server: fake_server.FakeServer):  # noqa: F811
@@ -129,7 +129,7 @@ def test_delete_waits_for_the_pods_where_it_is_asked_to(
     assert process.poll() is None
     server.pods.clear()
 
-    assert process.wait(timeout=20) == Exit.OK
+    assert process.wait(timeout=60) == Exit.OK
 
 
 def test_a_deletion_that_takes_too_long_says_what_is_left(server: fake_server.FakeServer):  # noqa: F811

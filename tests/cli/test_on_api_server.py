@@ -454,7 +454,7 @@ def test_a_watch_prints_each_change_until_it_is_interrupted(demo: Shell):
         assert process.stderr is not None
         assert process.stderr.readline() == "gpudaskcluster.gpudask.dev/other deleted\n"
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=20) == Exit.INTERRUPTED
+        assert process.wait(timeout=60) == Exit.INTERRUPTED
     finally:
         signal.signal(signal.SIGINT, before)
         process.kill()

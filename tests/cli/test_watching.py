@@ -58,7 +58,7 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 async def followed(server: Scripted, count: int, names: list[str]) -> list[tuple[str, str, bool]]:
     """The first `count` that are told."""
     told = []
-    async with asyncio.timeout(10), aclosing(watch.follow(server, names)) as changes:  # type: ignore[arg-type,type-var]
+    async with asyncio.timeout(60), aclosing(watch.follow(server, names)) as changes:  # type: ignore[arg-type,type-var]
         async for body, there in changes:
             told.append((body["metadata"]["name"], body["metadata"]["resourceVersion"], there))
             if len(told) == count:

@@ -107,7 +107,7 @@ class Cache:
         """Run the script to its end."""
         task = asyncio.create_task(self.reflector.run())
         try:
-            await asyncio.wait_for(self.script.open.wait(), 10)
+            await asyncio.wait_for(self.script.open.wait(), 60)
         finally:
             task.cancel()
 
@@ -351,10 +351,10 @@ async def test_a_refusal_settles_the_cache_and_what_is_allowed_again_fills_it(mo
     cache = Cache(Script([refused, refused, ([body("a", 1)], 1)], []))
     running = asyncio.create_task(cache.reflector.run())
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await cache.reflector.settled.wait()
         assert not cache.reflector.synced.is_set(), "nothing is known"
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await cache.reflector.synced.wait()
         assert cache.filled == 1
     finally:
@@ -369,7 +369,7 @@ async def test_what_is_refused_after_it_was_known_is_known_no_more(
     cache = Cache(Script([([body("a", 1)], 1), *[refused] * 3, ([body("b", 9)], 9)], [[refused]]))
     running = asyncio.create_task(cache.reflector.run())
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await cache.script.open.wait()
         assert [item.uid for item in cache.reflector.owned("c")] == ["b"], "as it is since it came back"
         assert cache.filled == 2
@@ -388,7 +388,7 @@ async def test_a_kind_that_is_not_installed_is_known_to_have_no_objects():
     began = time.monotonic()
     running = asyncio.create_task(cache.reflector.run())
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await cache.reflector.settled.wait()
         assert cache.reflector.known_at >= began, "that there are none is known"
         assert not cache.reflector.synced.is_set()
@@ -400,7 +400,7 @@ async def test_objects_of_a_kind_that_is_gone_are_old_until_a_list_says_so():
     cache = Cache(Script([([body("a", 1)], 1)] + [UNKNOWN] * 10, [[UNKNOWN]]))
     running = asyncio.create_task(cache.reflector.run())
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await cache.reflector.synced.wait()
             known_at = cache.reflector.known_at
             await cache.refused.wait()

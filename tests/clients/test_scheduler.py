@@ -95,8 +95,8 @@ async def test_hundreds_of_polls_stay_open_side_by_side(client: SchedulerClient,
         waiting += 1
         if waiting == 150:
             everybody.set()
-        await asyncio.wait_for(everybody.wait(), 10)
+        await asyncio.wait_for(everybody.wait(), 60)
         return web.json_response(ANSWER)
 
     base = await serve(handler)
-    await asyncio.gather(*(client.demand(base, "t", known_version="", wait_seconds=10) for _ in range(150)))
+    await asyncio.gather(*(client.demand(base, "t", known_version="", wait_seconds=60) for _ in range(150)))

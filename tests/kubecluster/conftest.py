@@ -1,13 +1,13 @@
 """A fake API server in front of a real Dask scheduler in this process."""
 
-import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 from distributed import Scheduler, SpecCluster, Worker
 
+from tests.eventually import eventually_async
 from tests.kubecluster import fake_server
 
 
@@ -60,8 +60,11 @@ def add_scheduler(server: fake_server.FakeServer, dask: SpecCluster, name: str, 
 
 async def until(condition: Callable[[], bool], what: str) -> None:
     """Wait in the test's own loop, which what is waited for runs in."""
-    for _ in range(200):
-        if condition():
-            return
-        await asyncio.sleep(0.05)
-    pytest.fail(f"{what} did not come within 10 s")
+    await eventually_async(_answer_of(condition), bool, what)
+
+
+def _answer_of(condition: Callable[[], bool]) -> Callable[[], Awaitable[bool]]:
+    async def answer() -> bool:
+        return condition()
+
+    return answer

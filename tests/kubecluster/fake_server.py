@@ -85,14 +85,14 @@ class FakeServer:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._started.wait(10)
+        assert self._started.wait(60)
         return self
 
     def __exit__(self, *_: object) -> None:
         self.cut_connections()
-        asyncio.run_coroutine_threadsafe(self._end_tasks(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._end_tasks(), self._loop).result(60)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)
         if not self._thread.is_alive():
             self._loop.close()  # else a whole run of tests has too many files open
 
@@ -112,7 +112,7 @@ class FakeServer:
             for socket in list(self._sockets):
                 await socket.close()
 
-        asyncio.run_coroutine_threadsafe(cut(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(cut(), self._loop).result(60)
 
     def end_watches(self) -> None:
         """End each watch, as the server does by itself after some minutes."""
@@ -122,7 +122,7 @@ class FakeServer:
                 queue.put_nowait(None)
             self.watchers.clear()
 
-        asyncio.run_coroutine_threadsafe(end(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(end(), self._loop).result(60)
 
     def silence_connections(self) -> None:
         """Let what is being forwarded say nothing more, as when a pod's network goes before its last packets do."""

@@ -46,6 +46,7 @@ SOON = Timing(
     outage_idle_seconds=0.1,
     retry_seconds=0.1,
 )
+_BUSY_SECONDS = 20  # by which all may be late where other tests run beside it
 MIXED = cluster(scaled(least=1), gpu_pool())
 HEAD, CPU = scheduler_pod(MIXED), pod(MIXED, "cpu")
 WELL = seen(MIXED, HEAD, CPU, says=demand(workers=(worker(CPU),)))
@@ -261,8 +262,8 @@ def test_with_the_intervals_that_programs_have(
             demo.silence_connections()
         else:
             tell(demo, reported(REPORTED["wrong case"][0]()))
-        eventually(lambda: bool(warnings(caplog)), "a warning", seconds=10)
-        assert time.monotonic() - began < 10
+        eventually(lambda: bool(warnings(caplog)), "a warning")
+        assert time.monotonic() - began < 10 + _BUSY_SECONDS
 
 
 @pytest.mark.parametrize(
@@ -421,7 +422,7 @@ with KubeCluster.from_name("demo", quiet=True) as cluster, Client(cluster) as cl
     child = os.fork()
     if child == 0:
         sys.exit(7)
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while time.monotonic() < end:
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
@@ -431,7 +432,7 @@ with KubeCluster.from_name("demo", quiet=True) as cluster, Client(cluster) as cl
         os.kill(child, 9)
         sys.exit("the fork hangs")
     assert os.waitstatus_to_exitcode(status) == 7, status
-    assert client.submit(sum, [1, 2], workers=list(client.scheduler_info()["workers"])[:1]).result(timeout=20) == 3
+    assert client.submit(sum, [1, 2], workers=list(client.scheduler_info()["workers"])[:1]).result(timeout=60) == 3
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=90, check=False)
     assert done.returncode == 0, done.stderr

@@ -86,7 +86,7 @@ def test_it_creates_says_what_it_chose_computes_and_deletes(
 ):
     with KubeCluster("mine", image="me/dask:1", n_workers=2, gpus=8) as cluster, Client(cluster) as client:
         assert "network" not in operated.clusters["mine"]["spec"], "a forwarded port needs no way in"
-        assert client.submit(sum, [1, 2]).result(timeout=10) == 3
+        assert client.submit(sum, [1, 2]).result(timeout=60) == 3
         assert [pool["name"] for pool in operated.clusters["mine"]["spec"]["pools"]] == ["cpu", "gpu"]
 
     assert "mine" not in operated.clusters

@@ -8,12 +8,12 @@ from gpudask import has_gpu
 
 def test_a_task_on_a_gpu_worker_has_one(dask: SpecCluster):
     with Client(dask) as client:
-        assert client.submit(has_gpu, resources={"GPU": 1}, pure=False).result(timeout=10)
+        assert client.submit(has_gpu, resources={"GPU": 1}, pure=False).result(timeout=60)
 
 
 def test_a_task_on_a_cpu_worker_has_none(dask: SpecCluster):
     with Client(dask) as client:
-        assert not client.submit(has_gpu, workers=["demo-cpu-worker-0-aaaaa"], pure=False).result(timeout=10)
+        assert not client.submit(has_gpu, workers=["demo-cpu-worker-0-aaaaa"], pure=False).result(timeout=60)
 
 
 def test_outside_a_task_there_is_none():

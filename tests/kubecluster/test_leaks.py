@@ -80,14 +80,14 @@ class Program:
         except subprocess.TimeoutExpired:
             pytest.fail(f"it did not end within {seconds} s; it said: {self.text}")
         for reader in self._readers:
-            reader.join(10)
+            reader.join(60)
         return code
 
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
         for reader in self._readers:
-            reader.join(10)
+            reader.join(60)
 
 
 @pytest.fixture
@@ -429,7 +429,7 @@ def test_the_children_of_multiprocessing_leave_their_parents_cluster(
 context = multiprocessing.get_context("{method}")
 child = context.Process(target=os.getpid)
 child.start()
-child.join(20)
+child.join(60)
 print("child", child.exitcode, flush=True)
 if child.exitcode is None:
     child.kill()
@@ -595,7 +595,7 @@ def test_close_with_a_time_limit_waits_until_the_pods_are_gone(operated: fake.Fa
     eventually(lambda: gone(operated), "the resource's deletion")
     steadily(closing.is_alive, "it waits for the pod", seconds=1)
     operated.pods.remove(pod)
-    closing.join(20)
+    closing.join(60)
     assert not closing.is_alive()
 
 
@@ -646,7 +646,7 @@ def test_opening_and_closing_leaks_no_descriptor(operated: fake.FakeServer):  # 
             cycle()
         # The scheduler and its workers are in this process, too, and now and then open a connection that they keep.
         fewer_than_one_each = len(before) + 20
-        eventually(lambda: len(_descriptors()) < fewer_than_one_each, "none is left", seconds=10, show=_descriptors)
+        eventually(lambda: len(_descriptors()) < fewer_than_one_each, "none is left", show=_descriptors)
     finally:
         gc.enable()
 

@@ -240,7 +240,7 @@ async def test_what_the_words_make_is_accepted_changed_watched_and_deleted(
 
     changes = server.changes(made["metadata"]["resourceVersion"], name="mine")
     await server.merge("mine", {"spec": {"suspend": True}})
-    kind, changed = await asyncio.wait_for(anext(changes), 20)
+    kind, changed = await asyncio.wait_for(anext(changes), 60)
     assert (kind, changed["spec"]["suspend"]) == ("MODIFIED", True)
     with pytest.raises(KubeClusterError) as raised:
         await server.delete("mine", uid="11111111-1111-1111-1111-111111111111")
@@ -248,7 +248,7 @@ async def test_what_the_words_make_is_accepted_changed_watched_and_deleted(
     assert await server.delete("mine", uid=made["metadata"]["uid"])
     assert not await server.delete("mine")
 
-    assert (await asyncio.wait_for(anext(changes), 20))[0] == "DELETED"
+    assert (await asyncio.wait_for(anext(changes), 60))[0] == "DELETED"
     await changes.aclose()
     assert await server.find("mine") is None
 
@@ -297,7 +297,7 @@ async def test_a_scheduler_s_pods_are_followed(in_namespace: Kubectl, monkeypatc
         "spec": {"containers": [{"name": "dask", "image": "none"}], "automountServiceAccountToken": False},
     }
 
-    async with asyncio.timeout(30), aclosing(follow_scheduler(server, "demo")) as states:
+    async with asyncio.timeout(60), aclosing(follow_scheduler(server, "demo")) as states:
         assert await anext(states) == set()
         await asyncio.to_thread(in_namespace, "create", "-f", "-", stdin=yaml.safe_dump(pod))
         assert len(await anext(states)) == 1

@@ -66,7 +66,7 @@ def test_a_new_client_is_refused_with_the_cause_and_works_when_the_scheduler_is_
         began = time.monotonic()
         with pytest.raises(KubeClusterError, match=AWAY) as raised:
             Client(cluster)
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 25, "Dask's own patience is 30 s"
         assert "Dask's clients close after 3 s without it" in raised.value.next_step
         with pytest.raises(ValueError, match="No client"):
             default_client()  # what was refused is closed, and left to nobody
@@ -77,7 +77,7 @@ def test_a_new_client_is_refused_with_the_cause_and_works_when_the_scheduler_is_
         add_scheduler(demo, dask, "demo-scheduler-22222")
         eventually(lambda: cluster._reconnector.outage is None, "the scheduler is found again")
         with Client(cluster) as client:
-            assert client.submit(sum, [1, 2]).result(timeout=10) == 3
+            assert client.submit(sum, [1, 2]).result(timeout=60) == 3
 
 
 def test_a_new_client_waits_for_a_scheduler_that_comes_back(demo: fake.FakeServer, dask: SpecCluster):
@@ -92,7 +92,7 @@ def test_a_new_client_waits_for_a_scheduler_that_comes_back(demo: fake.FakeServe
         coming = threading.Thread(target=come_back)
         coming.start()
         with Client(cluster) as client:
-            assert client.submit(sum, [1, 2]).result(timeout=10) == 3
+            assert client.submit(sum, [1, 2]).result(timeout=60) == 3
         coming.join()
 
 
@@ -101,7 +101,7 @@ def test_what_waits_in_a_client_that_will_close_ends_with_the_cause(demo: fake.F
         lose_scheduler(demo, unplaced("demo-scheduler-11111"))
         eventually(lambda: client.status == "connecting", "the client has noticed")
         with pytest.raises(FutureCancelledError, match=AWAY):
-            client.submit(sum, [1, 2], pure=False).result(timeout=10)
+            client.submit(sum, [1, 2], pure=False).result(timeout=60)
 
 
 def test_a_client_with_more_patience_is_not_told_before_it_ends(demo: fake.FakeServer):
@@ -125,7 +125,7 @@ def test_an_error_of_dask_that_leaves_the_block_bears_the_cause(demo: fake.FakeS
             future = client.submit(time.sleep, 60)
             lose_scheduler(demo, unplaced("demo-scheduler-11111"))
             eventually(lambda: cluster._reconnector.outage is not None, "the connection is lost")
-            future.result(timeout=10)
+            future.result(timeout=60)
 
     assert raised.value.reason == "scheduler-connection-lost"
     assert re.search(AWAY, "".join(raised.value.__notes__))

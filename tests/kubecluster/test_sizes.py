@@ -99,8 +99,8 @@ def test_a_refused_write_names_the_rule_that_is_missing(demo: fake.FakeServer):
 
 def test_waiting_counts_the_workers_of_one_pool(demo: fake.FakeServer):
     with KubeCluster.from_name("demo") as cluster:
-        cluster.wait_for_workers(2, timeout=10)
-        cluster.wait_for_workers(1, pool="gpu", timeout=10)
+        cluster.wait_for_workers(2, timeout=60)
+        cluster.wait_for_workers(1, pool="gpu", timeout=60)
         with pytest.raises(KubeClusterError, match="1 of 2 workers of pool 'gpu' came within 0 s"):
             cluster.wait_for_workers(2, pool="gpu", timeout=0)
 

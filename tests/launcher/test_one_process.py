@@ -213,7 +213,7 @@ def test_sigterm_takes_it_from_the_scheduler_and_ends_it_with_success(image: Ima
         worker.registered().process.send_signal(signal.SIGTERM)
         assert worker.ended() == 0, worker.said
         assert "Stopping worker" in worker.said
-        eventually(lambda: not worker.addresses(), "it is gone", seconds=5)
+        eventually(lambda: not worker.addresses(), "it is gone")
 
 
 def test_it_waits_for_a_scheduler_and_ends_when_it_is_told_to(image: Image):

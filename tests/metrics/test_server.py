@@ -63,7 +63,7 @@ async def asked(server: MetricsServer, headers: bytes = b"", *, address: str = "
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port, local_addr=(address, 0), limit=1024)
     try:
         writer.write(b"GET /metrics HTTP/1.1\r\nHost: metrics\r\n" + headers + b"\r\n")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             yield int((await reader.readline()).split()[1])
     finally:
         writer.transport.abort()

@@ -28,7 +28,7 @@ class Stock:
             with KubeCluster.from_name(name, namespace=self.stage.namespace, quiet=True, **options) as cluster:
                 return use(cluster)
 
-        return await asyncio.wait_for(in_daemon(run), 40)
+        return await asyncio.wait_for(in_daemon(run), 60)
 
     async def get(self, kind: str, name: str) -> Json | None:
         """An object; None where there is none."""

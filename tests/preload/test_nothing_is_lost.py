@@ -45,7 +45,7 @@ async def test_tasks_that_are_given_back_after_a_drain_was_undone_run(start, mil
     await asyncio.sleep(milliseconds / 1000)
     await cluster.desire()
     await set_event(cluster, "undone")
-    assert await asyncio.wait_for(cluster.client.gather(futures), 30) == list(range(21))
+    assert await asyncio.wait_for(cluster.client.gather(futures), 60) == list(range(21))
     assert set(runs_of().values()) == {1}
 
 
@@ -250,7 +250,7 @@ async def test_a_shuffle_whose_barrier_was_given_back_begins_anew(start):
     await until(lambda: not any(is_barrier(ts) for ts in ws.processing))
     cluster.preload.retirement.recall.stop(taking)
     barrier.worker.status = Status.running
-    assert await asyncio.wait_for(result, 30) == sum(range(200))
+    assert await asyncio.wait_for(result, 60) == sum(range(200))
     assert barrier.sent == 2
 
 
@@ -465,7 +465,7 @@ async def test_a_task_that_waits_behind_those_which_an_offer_kept_begins_when_th
     await set_event(cluster, "behind")
     assert await running == 0
     recall.step = step
-    assert await asyncio.wait_for(behind, 20) == 2
+    assert await asyncio.wait_for(behind, 60) == 2
     await until(lambda: cluster.scheduler.tasks[first.key].state == "no-worker")
 
 
@@ -633,7 +633,7 @@ async def test_a_pod_whose_container_starts_anew_is_open_although_the_one_before
     await ending.close()
     await until(lambda: not cluster.scheduler.workers)
     again = await cluster.add("gpu-0")
-    assert await asyncio.wait_for(cluster.client.submit(run, 1, resources=GPU), 30) == 1
+    assert await asyncio.wait_for(cluster.client.submit(run, 1, resources=GPU), 60) == 1
     row = await cluster.row(again)
     assert (row["status"], row["retiring"]) == ("running", "")
     assert not cluster.preload.termination._terminating

@@ -125,7 +125,7 @@ async def test_a_task_that_asks_for_none_of_it_runs_though_an_answer_was_lost(st
 
     monkeypatch.setattr(offers, "_run", without_the_first_answer)
     offers.lend({"cpu": GPU})
-    assert await asyncio.wait_for(future, 10) == (cpu.name, False)
+    assert await asyncio.wait_for(future, 60) == (cpu.name, False)
     assert cluster.state(cpu).resources == {"GPU": 0}
 
 
@@ -168,7 +168,7 @@ async def test_a_task_that_waits_on_the_worker_begins_when_what_it_asks_for_is_l
     await Event("go", client=cluster.client).set()
     await held
     await offer(cluster, {"cpu": GPU})
-    assert await asyncio.wait_for(waiting, 30) == (cpu.name, False)
+    assert await asyncio.wait_for(waiting, 60) == (cpu.name, False)
 
 
 @pytest.mark.parametrize("function", [set_offer, begin_waiting, examine])

@@ -125,7 +125,7 @@ async def test_the_operator_reads_what_a_real_scheduler_answers(start):
     await cluster.add("cpu-0")
     future = cluster.client.submit(inc, 1, resources=GPU)
     base, operator = cluster.url("").removesuffix("/gpudask/v1/"), SchedulerClient()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not (demand := await operator.demand(base, "secret", known_version="", wait_seconds=0)).requirements:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     assert demand.requirements[0].resources == tuple(GPU.items())

@@ -20,8 +20,15 @@ from gpudask.scaling.demand import PROTOCOL, Demand, Requirement, Worker, parse
 from tests.builders import a_manifest, a_pool
 from tests.documented_protocol import DEMAND, DESIRED
 from tests.planning.builders import NOW, cluster, pod, scheduler_pod, seen, stored
+from tests.virtual_time import VirtualPolicy
 
 POD = scheduler_pod(cluster(a_pool()))
+
+
+@pytest.fixture(scope="module")
+def event_loop_policy() -> VirtualPolicy:
+    """Waits pass at once, and take exactly as long as they should."""
+    return VirtualPolicy()
 
 
 class Clock:

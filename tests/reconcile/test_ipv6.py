@@ -51,7 +51,7 @@ async def test_a_scheduler_is_heard_and_told_at_its_address(ip: str, monkeypatch
     feed = DemandFeed(context, stored(a_manifest()), lambda **_: heard.set())
     try:
         feed.follow(replace(scheduler_pod(cluster(a_pool())), ip=ip))
-        await asyncio.wait_for(heard.wait(), 10)
+        await asyncio.wait_for(heard.wait(), 60)
         assert feed.demand is not None
         assert await feed.send_desired({}, [], {})
         assert set(hosts) == {f"[::1]:{port}" if ip == "::1" else f"127.0.0.1:{port}"}

@@ -68,7 +68,7 @@ async def test_a_new_cluster_orders_its_first_gpu_pod_as_late_as_anothers_start_
             await stays(lambda: stage.names("second", "gpu"), [], 2.0)
             await wait_for_inputs(scheduler, 3.0)
         # In 20 s: after 34 s a start of some seconds, were it known, would be a reason as well.
-        await stage.becomes(lambda: stage.names("second", "gpu"), ["second-gpu-worker-0"], seconds=20)
+        await stage.becomes(lambda: stage.names("second", "gpu"), ["second-gpu-worker-0"])
 
 
 async def workers(stage: Stage, name: str) -> int:

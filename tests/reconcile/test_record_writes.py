@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -33,8 +32,16 @@ from tests.clients.fake_api_server import Answer, FakeApiServer, refusal
 from tests.eventually import eventually_async as eventually
 from tests.planning.builders import NOW, cluster, demand, gpu_pool, pod
 from tests.reconcile.in_memory import Operated
+from tests.virtual_time import VirtualPolicy
+from tests.virtual_time import now as elapsed
 
 EMPTY = {"metadata": {}, "items": []}  # a list
+
+
+@pytest.fixture(scope="module")
+def event_loop_policy() -> VirtualPolicy:
+    """Waits pass at once, and take exactly as long as they should."""
+    return VirtualPolicy()
 
 
 @asynccontextmanager
@@ -69,7 +76,7 @@ async def write(record: ClusterRecord) -> float:
     """Make the write that is due; the time at which it was made."""
     (work,) = record.work().values()
     await work()
-    return time.monotonic()
+    return elapsed()
 
 
 async def test_a_namespace_of_many_clusters_whose_tasks_fail_writes_so_often_and_holds_back_no_other(
@@ -78,7 +85,7 @@ async def test_a_namespace_of_many_clusters_whose_tasks_fail_writes_so_often_and
     monkeypatch.setattr(store, "_URGENT_PER_SECOND", 20.0, raising=False)
     monkeypatch.setattr(store, "_URGENT_BURST", 5.0, raising=False)
     async with recording() as operated:
-        began = time.monotonic()
+        began = elapsed()
         writes = [asyncio.create_task(write(failing(a_record(operated, f"demo-{n}")))) for n in range(45)]
         await asyncio.sleep(0.1)
         other = await write(failing(a_record(operated, "other", namespace="other")))
@@ -92,9 +99,9 @@ async def test_the_last_writes_of_many_clusters_are_no_more(monkeypatch: pytest.
     monkeypatch.setattr(store, "_URGENT_PER_SECOND", 20.0, raising=False)
     monkeypatch.setattr(store, "_URGENT_BURST", 5.0, raising=False)
     async with recording() as operated:
-        began = time.monotonic()
+        began = elapsed()
         await asyncio.gather(*(a_record(operated, f"demo-{n}").close() for n in range(45)))
-        assert time.monotonic() - began > 1.9
+        assert elapsed() - began > 1.9
         assert len(operated.server.names("gpudaskrecords")) == 45
 
 
@@ -163,7 +170,7 @@ async def test_a_record_that_cannot_be_written_now_asks_for_no_passes(
         looks: list[float] = []
         record = operated.loop().record
         look = record.look
-        monkeypatch.setattr(record, "look", lambda **known: (looks.append(time.monotonic()), look(**known)))
+        monkeypatch.setattr(record, "look", lambda **known: (looks.append(elapsed()), look(**known)))
         if refused:
             await eventually(_said(operated, "POST gpudaskrecords demo-uid-of-d"), bool, "a try to write it", 10.0)
         await asyncio.sleep(1.0)  # for what the first passes have to do
@@ -328,13 +335,13 @@ async def test_all_records_are_swept_over_however_much_news_there_is():
             interval_seconds=0.3,
             soon_seconds=0.02,
         )
-        began = time.monotonic()
+        began = elapsed()
         running = asyncio.create_task(keeper.run())
         for _ in range(60):
             records_of(operated).on_write("busy")
             await asyncio.sleep(0.02)
         running.cancel()
-        seconds = time.monotonic() - began  # 1.2, or more where the machine is busy
+        seconds = elapsed() - began
         assert swept.count("busy") > 5
         assert 2 <= swept.count("") <= seconds / 0.3 + 1
 

@@ -102,7 +102,7 @@ async def shows(schema: ServedSchema, *, missing: bool) -> None:
     async def lacks() -> bool:
         return bool(schema.missing)
 
-    await eventually(lacks, lambda found: found is missing, f"fields are missing: {missing}", 10)
+    await eventually(lacks, lambda found: found is missing, f"fields are missing: {missing}")
 
 
 async def test_it_is_looked_at_again_until_it_is_current():

@@ -307,7 +307,7 @@ async def test_a_node_that_does_not_answer_does_not_hold_up_the_end(
     server.unread_logs[pod] = 502
     server.finish("train", "Failed", "its node is gone", code=1)
     connection = await Server.connect(None)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         assert await Attachment(connection, server.jobs["train"]).follow() == 1
     await connection.close()
 
@@ -394,7 +394,7 @@ def test_whose_reader_has_gone_lets_go_of_the_job(server: JobServer):
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         process.stdout.close()
-        assert process.wait(timeout=30) == Exit.UNREAD
+        assert process.wait(timeout=60) == Exit.UNREAD
         assert process.stderr is not None
         assert "job 'train' goes on" in process.stderr.read()
     finally:

@@ -97,7 +97,7 @@ async def test_what_takes_connections_and_says_nothing_is_no_scheduler(server: f
     with socket.create_server(("127.0.0.1", 0)) as silent:
         server.services["demo-scheduler"] = a_service("NodePort", silent.getsockname()[1])
 
-        route = await asyncio.wait_for(routes.outside(exposed("NodePort"), api), 5)
+        route = await asyncio.wait_for(routes.outside(exposed("NodePort"), api), 60)
 
     assert route is None
 
@@ -167,7 +167,7 @@ def test_an_address_that_answers_no_more_is_chosen_again_for_the_next_client(
         cluster.scheduler_comm.address = f"tcp://127.0.0.1:{unused_tcp_port}"
         demo.clusters["demo"]["spec"]["scheduler"] = {"service": {"type": "ClusterIP"}}
         with Client(cluster) as client:
-            assert client.submit(sum, [1, 2]).result(timeout=10) == 3
+            assert client.submit(sum, [1, 2]).result(timeout=60) == 3
             assert cluster.dashboard_link.startswith("http://127.0.0.1:")
         assert set(demo.forwards) == {"demo-scheduler-00000"}
 
@@ -264,7 +264,7 @@ def test_a_cluster_whose_node_port_does_not_answer_is_used_through_a_forwarded_p
     demo.nodes = [a_node("127.0.0.1")]
 
     with KubeCluster.from_name("demo", timing=SOON) as cluster, Client(cluster) as client:
-        assert client.submit(sum, [1, 2]).result(timeout=10) == 3
+        assert client.submit(sum, [1, 2]).result(timeout=60) == 3
     assert "a port is forwarded instead" in capsys.readouterr().out
 
 
@@ -275,7 +275,7 @@ def test_a_cluster_is_used_through_its_node_port(demo: fake.FakeServer, dask: Sp
     demo.nodes = [a_node(host)]
 
     with KubeCluster.from_name("demo") as cluster, Client(cluster) as client:
-        assert client.submit(sum, [1, 2]).result(timeout=10) == 3
+        assert client.submit(sum, [1, 2]).result(timeout=60) == 3
     assert demo.forwards == []
 
 

@@ -163,7 +163,7 @@ async def test_dask_that_reconnects_again_and_again_starts_one_plugin(server: fa
 
     for _ in range(3):
         reader, writer = await asyncio.open_connection("127.0.0.1", forward.local_port)
-        assert await asyncio.wait_for(reader.read(), 10) == b""
+        assert await asyncio.wait_for(reader.read(), 60) == b""
         writer.close()
 
     assert login.count == 2, "the first of them is the start's"
@@ -369,7 +369,7 @@ def test_a_plugin_runs_under_a_loop_that_starts_no_processes():
 
     thread = threading.Thread(target=run)
     thread.start()
-    thread.join(30)
+    thread.join(60)
     assert granted == ["t"]
 
 

@@ -91,8 +91,8 @@ def test_get_and_patch_are_enough_to_connect_size_hold_and_wait(operated: Progra
     operated.may("get", "patch")
 
     with KubeCluster.from_name("demo", quiet=True, timeout=60) as cluster, Client(cluster) as client:
-        assert client.submit(sum, [1, 2]).result(timeout=30) == 3
-        cluster.wait_for_workers(1, pool="gpu", timeout=30)
+        assert client.submit(sum, [1, 2]).result(timeout=60) == 3
+        cluster.wait_for_workers(1, pool="gpu", timeout=60)
 
         cluster.scale(2, pool="cpu")
         cluster.adapt(0, 3, pool="gpu")
@@ -115,7 +115,7 @@ def test_with_create_and_delete_it_makes_clusters_of_its_own(operated: Program):
     operated.may("get", "patch", "create", "delete")
 
     with KubeCluster("demo", custom_cluster_spec=MANIFEST, quiet=True, timeout=60) as cluster:
-        cluster.wait_for_workers(1, pool="cpu", timeout=30)
+        cluster.wait_for_workers(1, pool="cpu", timeout=60)
         cluster.scale(2, pool="gpu")
 
     assert operated.kubectl("get", "gdc", "-o", "name").stdout == ""

@@ -53,7 +53,7 @@ async def test_changes_are_told_until_the_server_ends_them(server: fake.FakeServ
     server.tell("DELETED", with_version(server, "3"))
     server.tell("ERROR", {"code": 410})
 
-    assert await asyncio.wait_for(task, 10) == [("MODIFIED", "2"), ("DELETED", "3")]
+    assert await asyncio.wait_for(task, 60) == [("MODIFIED", "2"), ("DELETED", "3")]
 
 
 async def test_logs_are_read_from_their_end_and_of_the_container_before(server: fake.FakeServer):

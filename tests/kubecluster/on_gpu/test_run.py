@@ -97,7 +97,7 @@ def test_a_persisted_collection_as_a_result_is_refused(one_gpu: KubeCluster):
 def test_what_is_computed_on_the_cluster_can_be_given_to_it(one_gpu: KubeCluster):
     with Client(one_gpu) as client:
         future = client.submit(sum, [1, 2], resources=GPU)
-        assert one_gpu.run_on_gpu(lambda given: given.result(timeout=30) + 1, future) == 4
+        assert one_gpu.run_on_gpu(lambda given: given.result(timeout=60) + 1, future) == 4
 
 
 def test_an_error_comes_with_its_traceback(one_gpu: KubeCluster):

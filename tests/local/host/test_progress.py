@@ -23,7 +23,7 @@ def _steps() -> tuple[Steps, io.StringIO]:
 def test_a_step_is_announced_with_its_log_while_it_runs():
     steps, printed = _steps()
     with steps.step("Building kubernetes", log=LOG):
-        eventually(lambda: printed.getvalue() == f"… Building kubernetes (log: {LOG})\n", "it is announced", seconds=5)
+        eventually(lambda: printed.getvalue() == f"… Building kubernetes (log: {LOG})\n", "it is announced")
     assert printed.getvalue().splitlines()[1].startswith("✓ Building kubernetes ")
 
 
