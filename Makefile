@@ -81,7 +81,7 @@ test: machine setup lint ## everything: lint, unit, API server, chart, real sche
 	@$(PY) -m local install
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-without-cluster test-alone
 	@$(PY) -m pytest -m "e2e and not alone" $(SIDE_BY_SIDE) tests/e2e
-	@$(PY) -m pytest -m quiet
+	@$(PY) -m pytest -m quiet $$(grep -rl --include='test_*.py' 'pytest\.mark\.quiet' tests) # to import all takes longer
 
 test-without-cluster: setup # a part of test
 	@$(GIVES_WAY) $(PY) -m pytest -m "not e2e and not quiet" $(SIDE_BY_SIDE)

@@ -8,6 +8,7 @@ import re
 import signal
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -41,11 +42,11 @@ _FILES_MARKS = re.compile(r"^pytestmark = (?:\[[^\]]*\]|.*)$", re.MULTILINE)
 _MARK = re.compile(r"pytest\.mark\.(\w+)")
 # One looks at a cluster that does nothing for a minute, another runs the preload's tests under other releases of
 # distributed, two minutes, the third random histories for a minute: nobody should wait for them alone.
-_LONGEST = (
+_LONGEST = {
     ROOT / "tests/preload/test_releases.py",
     ROOT / "tests/reconcile/test_quiet.py",
     ROOT / "tests/histories/test_histories.py",
-)
+}
 _numbers = itertools.count(1)
 
 forget_make(os.environ)
@@ -80,8 +81,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    starts_dask = cache(lambda path: bool(_REAL_DASK.intersection(path.relative_to(ROOT / "tests").parts)))
     for item in items:
-        if _REAL_DASK.intersection(item.path.relative_to(ROOT / "tests").parts):
+        if starts_dask(item.path):
             item.add_marker(pytest.mark.dask)
     items.sort(key=lambda item: item.path not in _LONGEST)
 
@@ -126,16 +128,16 @@ def kubectl(api_server: ApiServer) -> Kubectl:
 @pytest.fixture(scope="session")
 def with_crd(kubectl: Kubectl) -> Kubectl:
     """kubectl on a server that knows GpuDaskCluster, and what goes with it."""
-    for definition in (CRD, RECORD_CRD, JOB_CRD, CRON_JOB_CRD):
-        kubectl.define(definition)
+    kubectl.define(CRD, RECORD_CRD, JOB_CRD, CRON_JOB_CRD)
     return kubectl
 
 
 @pytest.fixture
-def in_namespace(with_crd: Kubectl) -> Kubectl:
+def in_namespace(api_server: ApiServer, with_crd: Kubectl) -> Kubectl:
     """The same in a namespace of the test's own. No controller runs, so it is left behind."""
     namespace = f"test-{next(_numbers)}"
-    with_crd("create", "namespace", namespace)
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+    api_server.api.apply(f"/api/v1/namespaces/{namespace}", body)  # hundreds of tests have one
     return with_crd.inside(namespace)
 
 

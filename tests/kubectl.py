@@ -7,7 +7,6 @@ import shutil
 import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from local.layout import clusters_dir
 from tests.eventually import eventually
@@ -41,10 +40,11 @@ class Kubectl:
             [self.path, *self._cluster, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
 
-    def define(self, definitions: Path) -> None:
-        """Apply a file of CustomResourceDefinitions, and wait until all of them are served."""
-        self("apply", "--server-side", "-f", str(definitions))
-        self.await_served("-f", str(definitions))
+    def define(self, *definitions: Path) -> None:
+        """Apply files of CustomResourceDefinitions, and wait until all of them are served."""
+        files = [flag for path in definitions for flag in ("-f", str(path))]
+        self("apply", "--server-side", *files)
+        self.await_served(*files)
 
     def await_served(self, *definitions: str) -> None:
         """Wait until these CustomResourceDefinitions are served: their names, or `-f` and a file.
@@ -60,18 +60,22 @@ class Kubectl:
     def _unserved(self, *definitions: str) -> list[str]:
         """What is not served yet of these CustomResourceDefinitions."""
         found = json.loads(self("get", *definitions, "-o", "json").stdout)
-        return [
-            f"{definition['metadata']['name']}/{version['name']}"
-            for definition in found.get("items", [found])
-            for version in definition["spec"]["versions"]
-            if version["served"] and not self._is_discovered(definition["spec"], version["name"])
-        ]
+        discovered: dict[str, set[str]] = {}  # by group and version: kubectl is asked once for each
+        unserved = []
+        for definition in found.get("items", [found]):
+            spec = definition["spec"]
+            for version in [version["name"] for version in spec["versions"] if version["served"]]:
+                place = f"{spec['group']}/{version}"
+                if place not in discovered:
+                    discovered[place] = self._plurals(place)
+                if spec["names"]["plural"] not in discovered[place]:
+                    unserved.append(f"{definition['metadata']['name']}/{version}")
+        return unserved
 
-    def _is_discovered(self, spec: dict[str, Any], version: str) -> bool:
-        resources = self.attempt("get", "--raw", f"/apis/{spec['group']}/{version}")
-        return resources.returncode == 0 and any(
-            item["name"] == spec["names"]["plural"] for item in json.loads(resources.stdout)["resources"]
-        )
+    def _plurals(self, group_version: str) -> set[str]:
+        """What the discovery of a group's version names."""
+        done = self.attempt("get", "--raw", f"/apis/{group_version}")
+        return {item["name"] for item in json.loads(done.stdout)["resources"]} if done.returncode == 0 else set()
 
     def inside(self, namespace: str) -> Kubectl:
         """The same in another namespace."""

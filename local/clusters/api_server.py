@@ -25,6 +25,7 @@ _PARTS = ("kube-apiserver", "etcd")
 _STOP_SECONDS = 0.5  # nothing of it is kept
 # Seconds on a machine with nothing to do; minutes on one that is busy. One that ends meanwhile is not waited for.
 _READY_DEADLINE_SECONDS = 240
+_ANSWER_SECONDS = 60  # on a busy machine, too
 
 
 @dataclass(frozen=True)
@@ -83,10 +84,15 @@ class ApiServer:
         """Its two processes."""
         return Processes(self.control_plane.layout.records, self.control_plane.layout.logs)
 
+    @property
+    def api(self) -> KubeApi:
+        """What speaks to it as its administrator, without starting a kubectl for each request."""
+        return KubeApi(self.control_plane.endpoints.server, self.control_plane.pki, answer_seconds=_ANSWER_SECONDS)
+
     def wait_ready(self) -> None:
         """Wait until requests are served."""
-        api = KubeApi(self.control_plane.endpoints.server, self.control_plane.pki)
-        wait_for_part(self.processes, "kube-apiserver", api.blocker, deadline_seconds=_READY_DEADLINE_SECONDS)
+        blocker = self.api.blocker
+        wait_for_part(self.processes, "kube-apiserver", blocker, deadline_seconds=_READY_DEADLINE_SECONDS)
 
     def _ensure(self, *parts: Part) -> None:
         """Have the parts running and ready; where that fails, end those that did not run before: nobody knows them."""

@@ -15,13 +15,12 @@ import yaml
 from local.control_plane.pki import Pki
 from local.errors import LocalClusterError
 
-_TIMEOUT_SECONDS = 10
 _REFUSED = 400
 
 
 @dataclass(frozen=True)
 class KubeApi:
-    """An API server, spoken to as the party `identity`.
+    """An API server, spoken to as the party `identity`; each of its answers may take `answer_seconds`.
 
     Each request raises LocalClusterError where the server does not answer, or answers that it will not.
     """
@@ -29,6 +28,7 @@ class KubeApi:
     server: str
     pki: Pki
     identity: str = "admin"
+    answer_seconds: float = 10
 
     def blocker(self) -> str | None:
         """Tell why the server is not ready; None when it is."""
@@ -71,7 +71,7 @@ class KubeApi:
         context.load_cert_chain(self.pki.certificate(self.identity), self.pki.key(self.identity))
         address = urlsplit(self.server)
         connection = http.client.HTTPSConnection(
-            address.hostname or "", address.port, timeout=_TIMEOUT_SECONDS, context=context
+            address.hostname or "", address.port, timeout=self.answer_seconds, context=context
         )
         try:
             connection.request(method, path, body, {"User-Agent": "gpudask-local", **(headers or {})})

@@ -128,8 +128,7 @@ async def _platform(
     server = await asyncio.to_thread(ApiServer.start, f"chaos-jobs-{os.getpid()}")
     try:
         kubectl = Kubectl(str(server.kubectl), server.kubeconfig, namespace="")
-        for definition in (CRD, JOB_CRD, RECORD_CRD):
-            kubectl.define(definition)
+        kubectl.define(CRD, JOB_CRD, RECORD_CRD)
         server.processes.ensure(controllers(server))
         kubectl("create", "namespace", NAMESPACE)
         api = await Kubernetes.connect(str(server.kubeconfig))

@@ -59,10 +59,7 @@ def an(kind: str, name: str = "demo-x", *, owner: Any = OWNER, labels: Any = LAB
 @pytest.fixture(scope="module")
 def walled(cluster: Cluster, helm: Helm) -> Cluster:
     """The API server with the policy, and an account that may do anything but for it."""
-    cluster.define(CRD)
-    cluster.define(RECORD_CRD)
-    cluster.define(JOB_CRD)
-    cluster.define(CRON_JOB_CRD)
+    cluster.define(CRD, RECORD_CRD, JOB_CRD, CRON_JOB_CRD)
     for name in ("gpudask-system", TEAM):
         cluster("create", "namespace", name)
         cluster("create", "serviceaccount", "default", "--namespace", name)

@@ -70,11 +70,7 @@ def audited() -> Iterator[ApiServer]:
     server = ApiServer.start(f"rights-{os.getpid()}", audit=True)
     try:
         administrator = _administrator(server)
-        administrator.define(CRD)
-        administrator.define(CRD.with_name("mirror.yaml"))
-        administrator.define(RECORD_CRD)
-        administrator.define(JOB_CRD)
-        administrator.define(CRON_JOB_CRD)
+        administrator.define(CRD, CRD.with_name("mirror.yaml"), RECORD_CRD, JOB_CRD, CRON_JOB_CRD)
         for name in (HOME, *TEAMS.values()):
             administrator("create", "namespace", name)
         yield server

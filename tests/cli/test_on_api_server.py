@@ -220,7 +220,7 @@ def ready(body: Json) -> Json:
 
 
 def test_a_wait_that_is_over_returns_and_one_that_is_not_says_why(demo: Shell):
-    late = demo("wait", "demo", "--timeout", "300ms")
+    late = demo("wait", "demo", "--timeout", "5s")
     assert late.exit_code == Exit.TIMED_OUT
     assert "the operator has reported nothing yet" in late.stderr
 

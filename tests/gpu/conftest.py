@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,8 +36,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what cannot run here. First what shares a cluster, then pods with many GPUs, then the rest."""
     reason = why_not()
+    is_here = cache(lambda path: _HERE in path.parents)  # of all tests of the house
     for item in items:
-        if reason and _HERE in item.path.parents:
+        if reason and is_here(item.path):
             item.add_marker(pytest.mark.skip(reason=reason))
     if not reason:
         items.sort(

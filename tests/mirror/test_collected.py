@@ -30,8 +30,7 @@ async def test_either_takes_all_along_while_no_operator_runs(monkeypatch: pytest
     server = ApiServer.start(f"tests-served-{os.getpid()}")
     try:
         own = Kubectl(str(server.kubectl), server.kubeconfig)
-        own.define(CRD)
-        own.define(CRD.with_name("mirror.yaml"))
+        own.define(CRD, CRD.with_name("mirror.yaml"))
         server.processes.ensure(controllers(server))
         async with staged_alone(own, monkeypatch) as stage:
             stock = Stock(stage)

@@ -68,9 +68,7 @@ async def own(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Stage, Kub
     server = ApiServer.start(f"tests-takeover-{os.getpid()}")
     try:
         kubectl = Kubectl(str(server.kubectl), server.kubeconfig)
-        kubectl.define(CRD)
-        for definition in PeerEnvironment.ensure().crds:
-            kubectl.define(definition)
+        kubectl.define(CRD, *PeerEnvironment.ensure().crds)
         async with staged_alone(kubectl, monkeypatch) as stage:
             yield stage, kubectl
     finally:

@@ -48,8 +48,7 @@ async def stage(audited: ApiServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
 @pytest.fixture
 def crd(audited: ApiServer) -> None:
     kubectl = Kubectl(str(audited.kubectl), audited.kubeconfig)
-    for definition in (CRD, JOB_CRD, CRON_JOB_CRD, CRD.with_name("mirror.yaml")):
-        kubectl.define(definition)
+    kubectl.define(CRD, JOB_CRD, CRON_JOB_CRD, CRD.with_name("mirror.yaml"))
 
 
 def requests(server: ApiServer, since: float, until: float) -> list[dict[str, Any]]:

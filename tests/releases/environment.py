@@ -152,8 +152,9 @@ class Environment:
         Raises:
             AssertionError: a test failed, none ran, or they took too long; the text is what pytest said.
         """
-        # Nothing is written into the checkout, where another pytest may run.
-        command = [self.python, "-B", "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+        # Nothing is written into the checkout, where another pytest may run; and all is compiled once, not each time.
+        bytecode = f"pycache_prefix={cache_dir() / 'bytecode'}"
+        command = [self.python, "-X", bytecode, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
         try:
             done = subprocess.run(
                 command,

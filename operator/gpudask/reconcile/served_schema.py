@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from gpudask.api import Json, crd
@@ -17,6 +18,7 @@ from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
 
 _LOG = logging.getLogger(__name__)
+_PARTS = ("spec", "status")
 
 
 class ResourceMissingError(Exception):
@@ -58,13 +60,12 @@ class ServedSchema:
 
     def compare(self, served: Json) -> None:
         """Compare with `served`: the schema of the whole resource, as OpenAPI has it; empty: it is not there yet."""
-        own = crd.render()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
         there = served.get("properties", {})
         if not there:
             return
-        parts = ("spec", "status")
-        missing = tuple(field for part in parts for field in _more(own[part], there.get(part, {}), part))
-        unknown = tuple(field for part in parts for field in _more(there.get(part, {}), own[part], part))
+        own = _own()
+        missing = tuple(field for part in _PARTS for field in _more(own[part], there.get(part, {}), part))
+        unknown = tuple(field for part in _PARTS for field in _more(there.get(part, {}), own[part], part))
         if missing and missing != self.missing:
             _LOG.warning(
                 "the resource definition is older than this operator: the fields %s are lost. Apply the one of"
@@ -104,6 +105,21 @@ class ServedSchema:
         """
         fitted = _fit(status, self._status)
         return fitted if isinstance(fitted, dict) else status
+
+
+@cache
+def _own() -> Json:
+    """This operator's own fields, which take a while to find. Of their schema nothing else is kept: it takes memory."""
+    schema = crd.render()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    return {part: _fields(schema[part]) for part in _PARTS}
+
+
+def _fields(schema: Json) -> Json:
+    """What a schema has of fields, and nothing else."""
+    found: Json = {"items": _fields(schema["items"])} if "items" in schema else {}
+    if "properties" in schema:
+        found["properties"] = {name: _fields(child) for name, child in schema["properties"].items()}
+    return found
 
 
 class _RefusedError(Exception):

@@ -131,7 +131,7 @@ def test_unloading_frees_the_namespace_and_takes_the_magic_back(shell: Interacti
 
 
 def test_a_namespace_without_cells_ends_and_the_next_cell_says_so(shell: InteractiveShell, one_gpu: KubeCluster):
-    cell(shell, "%%gpudask --idle 0.3s\na = 1\n")
+    cell(shell, "%%gpudask --idle 3s\na = 1\n")
     eventually(lambda: left_on_the_worker(one_gpu) == 0, "the namespace has ended")
     with pytest.raises(KubeClusterError, match=r"names of this notebook .* are gone"):
         cell(shell, "%%gpudask\nb = a\n")
