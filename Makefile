@@ -12,8 +12,9 @@ FAST := -m "not api and not dask and not e2e and not registry and not browser"
 # A file's tests stay together: they share what they start. The real cluster is one, so its tests are no part of this.
 # Half of the time they wait: three at a time are fast on two CPUs, and still get what they need to be in time.
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
-# The real cluster waits most of the time, too. What runs beside it gives way to it.
-GIVES_WAY := nice -n 5
+# The real cluster waits most of the time, too. What runs beside it gives way to it: all of `make test` takes as long as
+# the tests on the real cluster, one after the other, and those without it are done before.
+GIVES_WAY := nice -n 10
 
 # To tests/e2e/provider.py: the cluster, the image of Dask's pods, and the operator's.
 GIVEN = E2E_KUBECONFIG="$(abspath $(KUBECONFIG))" E2E_IMAGE="$(IMAGE)" E2E_OPERATOR_IMAGE="$(OPERATOR_IMAGE)"
@@ -21,7 +22,7 @@ GIVEN = E2E_KUBECONFIG="$(abspath $(KUBECONFIG))" E2E_IMAGE="$(IMAGE)" E2E_OPERA
 # Where it is set, each of the processes that the tests start compiles the package anew, and pytest all tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help machine images setup lock generate manifests lint test test-without-cluster test-alone test-fast test-e2e test-stock properties soak hostile chaos chaos-jobs leaks demo down bench-startup bench-clients bench-scaling bench-scale bench-ha bench-gpu
+.PHONY: help machine images setup lock generate manifests lint test test-without-cluster test-cluster test-on-cluster test-fast test-e2e test-stock properties soak hostile chaos chaos-jobs leaks demo down bench-startup bench-clients bench-scaling bench-scale bench-ha bench-gpu
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -76,18 +77,21 @@ lint: setup ## ruff, mypy strict, import contracts, sizes of files and rooms
 test-fast: setup ## what needs no cluster, in under a minute
 	@$(PY) -m pytest -q $(FAST) $(SIDE_BY_SIDE)
 
-test: machine setup lint ## everything: lint, unit, API server, chart, real schedulers, the real cluster
-	@$(PY) -m local up
-	@$(PY) -m local install
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-without-cluster test-alone
-	@$(PY) -m pytest -m "e2e and not alone" $(SIDE_BY_SIDE) tests/e2e
+test: machine setup ## everything: lint, unit, API server, chart, real schedulers, the real cluster
+	@$(MAKE) --no-print-directory --jobs=2 lint test-cluster
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-without-cluster test-on-cluster
 	@$(PY) -m pytest -m quiet $$(grep -rl --include='test_*.py' 'pytest\.mark\.quiet' tests) # to import all takes longer
 
 test-without-cluster: setup # a part of test
 	@$(GIVES_WAY) $(PY) -m pytest -m "not e2e and not quiet" $(SIDE_BY_SIDE)
 
-test-alone: setup # a part of test
+test-cluster: setup # a part of test
+	@$(PY) -m local up
+	@$(PY) -m local install
+
+test-on-cluster: setup # a part of test
 	@$(PY) -m pytest -m "e2e and alone and not quiet" tests/e2e
+	@$(PY) -m pytest -m "e2e and not alone" $(SIDE_BY_SIDE) tests/e2e
 
 test-e2e: setup ## the tests on a real cluster: the local one (or KUBECONFIG=... IMAGE=... OPERATOR_IMAGE=... with two nodes)
 ifneq ($(IMAGE)$(OPERATOR_IMAGE),)
