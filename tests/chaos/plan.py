@@ -105,19 +105,22 @@ def plan(seed: int, seconds: float, *, only: Collection[str] = ()) -> tuple[Plan
     kinds = [kind for kind in KINDS if not only or kind.name in only]
     turns = {kind.name: draw.random() for kind in kinds}  # how much of its share each kind has had
     planned: list[Planned] = []
+    under_way: list[Planned] = []
+    groups_free_at: dict[str, float] = {}
+    kinds_free_at: dict[str, float] = {}
     at = BEGIN_SECONDS
     while at < seconds:
-        free = [kind for kind in kinds if _may_begin(kind, at, planned)]
-        if free and len([each for each in planned if each.until > at]) < AT_ONCE:
+        under_way = [each for each in under_way if each.until > at]
+        free = [kind for kind in kinds if at >= groups_free_at.get(kind.group, 0.0)]
+        free = [kind for kind in free if at >= kinds_free_at.get(kind.name, 0.0)]
+        if free and len(under_way) < AT_ONCE:
             kind = min(free, key=lambda each: turns[each.name])
             turns[kind.name] += (0.5 + draw.random()) / kind.weight
             chosen = Planned(at, kind, draw.uniform(*kind.seconds), draw.random())
             if chosen.until <= seconds:
                 planned.append(chosen)
+                under_way.append(chosen)
+                groups_free_at[kind.group] = chosen.until + _RECOVERY_SECONDS
+                kinds_free_at[kind.name] = at + kind.spacing
         at += draw.uniform(0.4, 1.6) * EVERY_SECONDS
     return tuple(planned)
-
-
-def _may_begin(kind: Kind, at: float, planned: list[Planned]) -> bool:
-    busy = any(each.kind.group == kind.group and each.until + _RECOVERY_SECONDS > at for each in planned)
-    return not busy and not any(each.kind.name == kind.name and each.at + kind.spacing > at for each in planned)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpudask.planning.actions import Plan
 from gpudask.planning.observed.observation import Observation
 from gpudask.planning.plan import plan
 from gpudask.planning.status import report
@@ -31,9 +32,8 @@ TABLES = (
 RESYNC_SECONDS = 600.0
 
 
-def decided(seen: Observation) -> dict[str, Any]:
+def decided(seen: Observation, planned: Plan) -> dict[str, Any]:
     """What is done in this pass, and what a person is told of it, but for figures that grow."""
-    planned = plan(seen)
     status = report(seen, planned, seen.cluster.status)
     return {
         "actions": planned.actions,
@@ -57,10 +57,10 @@ def run(world: World, seconds: int) -> None:
 
 def look(world: World) -> None:
     seen = world.observe()
-    soonest = plan(seen).requeue_after
-    now = decided(seen)
+    planned = plan(seen)
+    soonest, now = planned.requeue_after, decided(seen, planned)
     later = replace(seen, now=seen.now + 0.999 * min(RESYNC_SECONDS, soonest or RESYNC_SECONDS))
-    then = decided(later)
+    then = decided(later, plan(later))
     changed = {name: (now[name], then[name]) for name in now if now[name] != then[name]}
     assert not changed, f"{later.now - seen.now:.1f} s later, of {soonest}"
 
