@@ -50,6 +50,15 @@ class KubeApi:
         query = "?fieldManager=gpudask-local&force=true"
         self._send("PATCH", path + query, yaml.safe_dump(dict(manifest)), "application/apply-patch+yaml")
 
+    def dry_run(self, path: str, manifest: str) -> Any:
+        """Ask for the object of a manifest in YAML without making it, with the checks of `kubectl apply`.
+
+        What the server answers: the object, or the Status that refuses it.
+        """
+        headers = {"Content-Type": "application/yaml", "Accept": "application/json"}
+        _, answer = self._exchange("POST", path + "?dryRun=All&fieldValidation=Strict", manifest, headers)
+        return json.loads(answer)
+
     def json_patch(self, path: str, operations: list[dict[str, Any]]) -> None:
         """Change parts of an object."""
         self._send("PATCH", path, json.dumps(operations), "application/json-patch+json")

@@ -10,17 +10,17 @@ from typing import Any
 import yaml
 
 from gpudask.api.job import parse_job
-from gpudask.api.resource import JOB_KIND, InvalidSpecError, parse
+from gpudask.api.resource import API_VERSION, JOB_KIND, JOB_PLURAL, KIND, PLURAL, InvalidSpecError, parse
+from local.control_plane.kube_api import KubeApi
 
 DIRECTORY = Path(__file__).with_name("invalid")
 SERVER = "# The API server: "
 OPERATOR = "# The operator: "
 ACCEPTS = "accepts it"
 
-# What kubectl and the API server put around each message.
-_WRAPPING = re.compile(
-    r'^(The GpuDask\w+ "[^"]*" is invalid: *|Error from server .* strict decoding error: |\* )+', re.MULTILINE
-)
+# What the API server puts around a message that is of no field.
+_WRAPPING = re.compile(r"^GpuDask\w+ in version .* strict decoding error: ")
+_PLURALS = {KIND: PLURAL, JOB_KIND: JOB_PLURAL}
 _NOT_ALL_CHECKED = "some validation rules were not checked"
 
 
@@ -55,10 +55,14 @@ def all_refusals() -> list[Refusal]:
     return [Refusal.read(path) for path in sorted(DIRECTORY.glob("*.yaml"))]
 
 
-def server_words(stderr: str) -> list[str]:
-    """The faults in kubectl's answer, without what stands around them."""
-    lines = (_WRAPPING.sub("", line).strip() for line in stderr.splitlines())
-    return [line for line in lines if line and _NOT_ALL_CHECKED not in line]
+def server_words(api: KubeApi, manifest: str) -> list[str]:
+    """The faults that the API server finds in the manifest, as kubectl prints them."""
+    path = f"/apis/{API_VERSION}/namespaces/default/{_PLURALS[yaml.safe_load(manifest)['kind']]}"
+    answer = api.dry_run(path, manifest)
+    assert answer["kind"] == "Status", f"accepted: {answer}"
+    causes = [f"{cause['field']}: {cause['message']}" for cause in answer.get("details", {}).get("causes", ())]
+    lines = (_WRAPPING.sub("", text) for text in causes or [answer["message"]])
+    return [line for line in lines if _NOT_ALL_CHECKED not in line]
 
 
 def operator_words(manifest: str) -> list[str]:
