@@ -28,6 +28,7 @@ TIMING = Timing(  # everything is as it is in 30 s, in three
     outage_idle_seconds=0.1,
     outage_tick_seconds=0.05,
     outage_answer_seconds=1.0,
+    cause_seconds=30.0,  # a busy machine takes its time
     retry_seconds=0.1,
 )
 AWAY = rf"the scheduler of cluster 'demo' is away for \d+ s: {CAUSE}. See kubectl describe gdc demo -n lab"
@@ -186,10 +187,11 @@ def test_an_outage_is_told_of_twice_and_a_moment_not_at_all(demo: fake.FakeServe
 )
 def test_the_cause_is_said_in_the_words_of_who_knows_it(demo: fake.FakeServer, change: Any, said: str):
     with KubeCluster.from_name("demo", quiet=True, timing=TIMING) as cluster:
-        lose_scheduler(demo)
         condition = {"type": "SchedulerReady", "status": "False", "reason": "NoQuota", "message": "pods: 3"}
-        demo.clusters["demo"]["status"]["conditions"] = [condition]
+        demo.clusters["demo"]["status"] = {"observedGeneration": 1, "conditions": [condition]}
+        demo.pods.clear()
         change(demo)
+        demo.cut_connections()  # last: from now on it looks for the cause, and the one that it found last is said
         with pytest.raises(KubeClusterError, match=said):
             Client(cluster)
         demo.broken = None
