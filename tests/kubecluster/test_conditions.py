@@ -182,6 +182,11 @@ def warnings(log: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in log.records if record.name.startswith("gpudask")]
 
 
+def of_operator(log: pytest.LogCaptureFixture) -> list[str]:
+    """Warnings of what the operator reports: on a busy machine the scheduler is late to answer, too, which is told."""
+    return [text for text in warnings(log) if "the scheduler has not answered for" not in text]
+
+
 @pytest.mark.parametrize(("status", "what", "cure"), REPORTED.values(), ids=REPORTED)
 def test_who_waits_for_a_result_hears_once_what_is_wrong_and_the_cure(
     demo: fake.FakeServer, caplog: pytest.LogCaptureFixture, status: Callable[[], Status], what: str, cure: str
@@ -189,9 +194,9 @@ def test_who_waits_for_a_result_hears_once_what_is_wrong_and_the_cure(
     caplog.set_level(logging.WARNING, "gpudask")
     with blocked(demo) as (cluster, _):
         tell(demo, reported(status()))
-        eventually(lambda: bool(warnings(caplog)), "a warning")
-        steadily(lambda: len(warnings(caplog)) == 1, "it is told once", seconds=0.7, show=lambda: warnings(caplog))
-        (said,) = warnings(caplog)
+        eventually(lambda: bool(of_operator(caplog)), "a warning")
+        steadily(lambda: len(of_operator(caplog)) == 1, "it is told once", seconds=0.7, show=lambda: warnings(caplog))
+        (said,) = of_operator(caplog)
         assert said.startswith("gpudask: cluster 'demo': ")
         assert what in said
         assert cure in said
