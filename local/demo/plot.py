@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import matplotlib as mpl
-from matplotlib.figure import Figure
-
 from local.demo.model import PoolView, View
-
-mpl.use("Agg")
 
 
 def draw(view: View, end: float, gpu_pools: list[str], path: Path) -> None:
     """Write a PNG to `path`; `end` is the recording's last second."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 - takes longer than all the rest, and a plot alone needs it
+
     figure = Figure(figsize=(9, 5.5), layout="constrained")
     sizes, demand = figure.subplots(2, 1, sharex=True)
     for number, name in enumerate(pool.name for pool in view.pools):
