@@ -370,15 +370,19 @@ class _Queue:
         self._added.set()
 
     def add_later(self, key: str, seconds: float) -> None:
-        """Have it looked at in so many seconds, unless that is due already."""
-        if key in self._timers:
-            return
+        """Have it looked at in so many seconds, or sooner where that is due already."""
+        loop = asyncio.get_running_loop()
+        at, timer = loop.time() + seconds, self._timers.get(key)
+        if timer is not None:
+            if timer.when() <= at:
+                return
+            timer.cancel()
 
         def due() -> None:
             self._timers.pop(key, None)
             self.add(key)
 
-        self._timers[key] = asyncio.get_running_loop().call_later(seconds, due)
+        self._timers[key] = loop.call_at(at, due)
 
     async def take(self) -> str:
         """The next one; `done` has to follow."""
