@@ -263,6 +263,72 @@ async def test_a_name_that_is_taken_is_told_and_never_adopted(
     assert "ownerReferences" not in found["metadata"]
 
 
+async def test_a_job_that_is_made_again_waits_for_the_end_of_the_earlier_one_and_goes_on_by_itself(
+    stage: Stage, mirroring: Operator, stock: Stock, jobs: Jobs
+):
+    await make(stock, a_manifest())
+    await becomes(stock, "Running")
+    await stock.delete("daskjob", "sums")
+    again = await make(stock, a_manifest())
+    assert "conditions" not in await becomes(stock, "JobCreated")
+
+    async def told() -> Any:
+        return (await status(stock)).get("conditions")
+
+    await stays(told, None, 2.0)
+    await collect(stage, jobs)
+    assert "conditions" not in await becomes(stock, "Running")
+    served = await jobs.get()
+    assert served is not None
+    assert served["metadata"]["ownerReferences"][0]["uid"] == again["metadata"]["uid"]
+    assert len(stage.kubelet.runs) == 2
+
+
+async def collect(stage: Stage, jobs: Jobs) -> None:
+    """What Kubernetes' collector does once the DaskJob of `sums` is gone."""
+    job, cluster = await jobs.get(), await stage.cluster("sums")
+    assert job is not None
+    await stage.api.delete_job(
+        stage.namespace, "sums", uid=job["metadata"]["uid"], version=job["metadata"]["resourceVersion"]
+    )
+    await stage.api.delete_cluster(stage.namespace, "sums", uid=cluster["metadata"]["uid"])
+    for pod in await stage.list("pods"):
+        await stage.delete("pods", pod["metadata"]["name"], gracePeriodSeconds=0)
+    for kind in ("services", "configmaps"):
+        for item in await stage.list(kind):
+            await stage.delete(kind, item["metadata"]["name"])
+
+
+async def test_an_owner_that_comes_later_takes_the_job_along_and_not_the_other_way_round(
+    stage: Stage, mirroring: Operator, stock: Stock, jobs: Jobs
+):
+    await make(stock, a_manifest())
+    await becomes(stock, "Running")
+    found = await stock.get("daskjob", "sums")
+    assert found is not None
+    flow = {"apiVersion": "v1", "kind": "ConfigMap", "name": "flow", "uid": "1"}
+    both = [*found["metadata"]["ownerReferences"], flow]
+    await stock.patch("daskjob", "sums", {"metadata": {"ownerReferences": both}})
+
+    async def owners() -> list[Json]:
+        body = await stock.get("daskjob", "sums")
+        return list((body or {"metadata": {}})["metadata"].get("ownerReferences", []))
+
+    await stage.becomes(owners, [flow], "Kubernetes deletes it with its other owner alone")
+    job = await jobs.get()
+    assert job is not None
+    noted = (await stock.get("daskjob", "sums") or {})["metadata"]["annotations"]["gpudask.dev/served-by"]
+    assert noted == f"{found['metadata']['uid']}/{job['metadata']['uid']}"
+    job = await jobs.get()
+    assert job is not None, "it stays"
+    await stays(lambda: stock.names("daskjob"), ["sums"], 1.0)
+    await stage.api.delete_job(
+        stage.namespace, "sums", uid=job["metadata"]["uid"], version=job["metadata"]["resourceVersion"]
+    )
+    await stage.becomes(lambda: stock.names("daskjob"), [], "its GpuDaskJob was deleted")
+    assert len(stage.kubelet.runs) == 1
+
+
 @pytest.mark.parametrize("write", [("POST", "/gpudaskjobs"), ("PATCH", "/daskjobs/sums")], ids="-".join)
 async def test_an_operator_that_ended_before_a_write_is_gone_on_with_and_nothing_runs_twice(
     write: tuple[str, str], stage: Stage, stock: Stock, proxy: Proxy, through: Settings

@@ -28,6 +28,7 @@ from gpudask.stock.served import UnservableError
 
 _LOG = logging.getLogger(__name__)
 _REFUSED_RETRY_SECONDS = 30.0
+_TERMINATING_RETRY_SECONDS = 5.0  # where the event of its end was lost
 
 
 class JobServing:
@@ -59,7 +60,7 @@ class JobServing:
         if body is None:
             return await self._make(item)
         if stock_uid(body["metadata"], STOCK_JOB_KIND) != item.uid:
-            return await self._name_taken(item)
+            return await self._name_taken(item, body)
         await self._show(item, body, None if _key(body) in item.owners else await self._served_once(item))
         return None
 
@@ -125,7 +126,7 @@ class JobServing:
         if error.conflict:
             body = await self._get(item)
             if body is not None and stock_uid(body["metadata"], STOCK_JOB_KIND) != item.uid:
-                return await self._name_taken(item)
+                return await self._name_taken(item, body)
             return 0.0  # it was made, and the answer was lost
         if error.ending or not (error.invalid or error.forbidden or error.quota):
             raise error
@@ -156,7 +157,14 @@ class JobServing:
     async def _invalid(self, item: MirrorObject, why: str) -> None:
         await self._tell(item, job_status.invalid(item, self._now()), told.refused(Reason.INVALID, why))
 
-    async def _name_taken(self, item: MirrorObject) -> float:
+    async def _name_taken(self, item: MirrorObject, body: Json) -> float:
+        """The GpuDaskJob of the name, `body`, serves another one: an earlier one of this name, whose end is waited for.
+
+        Else it is somebody's own, which is told.
+        """
+        if stock_uid(body["metadata"], STOCK_JOB_KIND) or "deletionTimestamp" in body["metadata"]:
+            await self._tell(item, {"jobStatus": job_status.CREATED}, ())
+            return _TERMINATING_RETRY_SECONDS
         why = (
             f"metadata.name: there is a GpuDaskJob {item.name} already, which this DaskJob did not make: choose another"
             " name, or delete that one"
