@@ -334,6 +334,7 @@ def test_what_the_chart_allows_is_allowed(walled: Cluster, helm: Helm) -> None:
     assert attempt(walled, "delete", body, "--wait=false") == ""
     with_stock_objects(walled)
     with_leftovers(walled)
+    with_stock_jobs(walled)
 
 
 def with_stock_objects(walled: Cluster) -> None:
@@ -401,6 +402,61 @@ def with_leftovers(walled: Cluster) -> None:
     ours = {"labels": {"gpudask.dev/cluster": "old"}, "ownerReferences": [OWNER | {"name": "old"}]}
     shown = {"metadata": ours, "spec": {"mirrors": "default"}}
     assert patch(walled, "daskworkergroup", "old-default", shown) == ""
+
+
+def with_stock_jobs(walled: Cluster) -> None:
+    """Of DaskJobs those are deleted that a GpuDaskJob of their name served; and a DaskCluster that one of them made."""
+    job = {"apiVersion": "kubernetes.dask.org/v1", "kind": "DaskJob", "spec": {"cluster": {}, "job": {}}}
+
+    def make(kind: str, name: str, **metadata: Any) -> dict[str, Any]:
+        body: dict[str, Any] = job | {"kind": kind, "metadata": {"name": name} | metadata}
+        made = walled("create", "--namespace", TEAM, "-o", "json", "-f", "-", stdin=yaml.safe_dump(body)).stdout
+        found: dict[str, Any] = json.loads(made)
+        return found
+
+    def note(made: dict[str, Any]) -> str:
+        noted = {"gpudask.dev/served-by": f"{made['metadata']['uid']}/2"}
+        kind, name = made["kind"].lower(), made["metadata"]["name"]
+        return patch(walled, kind, name, {"metadata": {"annotations": noted}})
+
+    def delete(made: dict[str, Any]) -> str:
+        return attempt(walled, "delete", made, "--wait=false")
+
+    server = {key: OWNER[key] for key in ("apiVersion", "uid", "controller")} | {"kind": "GpuDaskJob"}
+    other_owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "flow", "uid": "3"}
+    for wrong in ({}, {"ownerReferences": [server | {"name": "other"}]}, {"ownerReferences": [other_owner]}):
+        theirs = make("DaskJob", "theirs", **wrong)
+        assert "deletes those that this owns" in delete(theirs)
+        walled("delete", "daskjob", "theirs", "--namespace", TEAM)
+    copied = make("DaskJob", "copied", annotations={"gpudask.dev/served-by": "another/2"})
+    assert "deletes those that this owns" in delete(copied)
+
+    served = make("DaskJob", "sums")
+    both = [server | {"name": "sums"}, other_owner]
+    assert "of a DaskJob its status" in patch(walled, "daskjob", "sums", {"metadata": {"ownerReferences": both}})
+    assert patch(walled, "daskjob", "sums", {"metadata": {"ownerReferences": both[:1]}}) == ""
+    walled(
+        "patch", "daskjob", "sums", "--namespace", TEAM, "--type=merge",
+        "-p", json.dumps({"metadata": {"ownerReferences": both}}),
+    )  # fmt: skip
+    assert patch(walled, "daskjob", "sums", {"metadata": {"ownerReferences": both[1:]}}) == "", "it lets go"
+    assert "deletes those that this owns" in delete(served)
+    assert note(served) == ""
+    assert delete(served) == ""
+    owned = make("DaskJob", "owned", ownerReferences=[server | {"name": "owned"}])
+    assert delete(owned) == ""
+
+    owner = {"apiVersion": job["apiVersion"], "kind": "DaskJob", "uid": "4", "controller": True}
+    ended = make("DaskCluster", "ended", ownerReferences=[owner | {"name": "ended"}])
+    assert delete(ended) == ""
+    for wrong in ({"name": "other"}, {"name": "kept", "kind": "Job"}, {"name": "kept", "controller": False}):
+        kept = make("DaskCluster", "kept", ownerReferences=[owner | wrong])
+        assert "writes only objects" in delete(kept)
+        walled("delete", "daskcluster", "kept", "--namespace", TEAM)
+    noted = make("DaskCluster", "noted", ownerReferences=[other_owner])
+    assert "writes only objects" in delete(noted)
+    assert note(noted) == ""
+    assert delete(noted) == "", "its GpuDaskCluster was deleted"
 
 
 JOB_OWNER = OWNER | {"kind": "GpuDaskJob", "name": "sums"}
