@@ -212,10 +212,8 @@ async def test_a_job_of_the_stock_operator_keeps_its_status_and_is_not_run_again
     assert stage.kubelet.runs == []
 
 
-@pytest.mark.parametrize(("phase", "word"), [("Succeeded", "Successful"), ("Failed", "Failed")])
-async def test_the_cluster_of_a_job_of_the_stock_operator_ends_with_its_program_and_is_not_replaced(
-    phase: str, word: str, stage: Stage, mirroring: Operator, stock: Stock
-):
+async def a_stock_job(stage: Stage, stock: Stock, **annotations: str) -> None:
+    """A DaskJob of the stock operator, its runner's pod, its DaskCluster, and of that the Service."""
     made = await make(
         stock, a_manifest() | {"metadata": {"name": "sums", "annotations": HANDLED}, "status": {"jobStatus": "Running"}}
     )
@@ -227,8 +225,9 @@ async def test_the_cluster_of_a_job_of_the_stock_operator_ends_with_its_program_
         "spec": {"containers": [{"name": "job", "image": "x"}], "nodeName": "node-1"},
     }
     await stage.create("pods", runner)
+    await stage.patch("pods", "sums-runner/status", {"status": {"phase": "Running"}})
     cluster = a_cluster("sums")
-    cluster["metadata"] |= {"annotations": HANDLED, "ownerReferences": [owner]}
+    cluster["metadata"] |= {"annotations": HANDLED | annotations, "ownerReferences": [owner]}
     uid = (await make(stock, cluster))["metadata"]["uid"]
     scheduler = {"apiVersion": "kubernetes.dask.org/v1", "kind": "DaskCluster", "name": "sums", "uid": uid}
     await stage.create(
@@ -242,12 +241,32 @@ async def test_the_cluster_of_a_job_of_the_stock_operator_ends_with_its_program_
             "spec": {"ports": [{"port": 8786}]},
         },
     )
+
+
+@pytest.mark.parametrize(("phase", "word"), [("Succeeded", "Successful"), ("Failed", "Failed")])
+async def test_the_cluster_of_a_job_of_the_stock_operator_ends_with_its_program_and_is_not_replaced(
+    phase: str, word: str, stage: Stage, mirroring: Operator, stock: Stock
+):
+    await a_stock_job(stage, stock)
     await tells(stock, "TakenOver", "False WorkInProgress: the program of its DaskJob", "sums")
     await stage.patch("pods", "sums-runner/status", {"status": {"phase": phase}})
     assert (await becomes(stock, word))["endTime"]
-    await tells(stock, "TakenOver", "False NoClient: the program of its DaskJob", "sums")
+    await stage.becomes(lambda: stock.names("daskcluster"), [], "it goes, as the stock operator has it", seconds=LONG)
     assert await stage.list("services") == []
-    assert await stage.list("gpudaskclusters", "gpudask.dev/v1alpha1") == []
+    assert await Jobs(stage).clusters() == []
+
+
+async def test_the_cluster_of_a_job_that_somebody_had_taken_over_ends_with_its_program_too(
+    stage: Stage, mirroring: Operator, stock: Stock, jobs: Jobs
+):
+    await a_stock_job(stage, stock, **{"gpudask.dev/take-over": "now"})
+    await stage.becomes(jobs.clusters, ["sums"], "it is taken over", seconds=LONG)
+    await tells(stock, "Served", "True Served", "sums")
+    assert (await status(stock))["jobStatus"] == "Running", "its program has not ended"
+    await stage.patch("pods", "sums-runner/status", {"status": {"phase": "Succeeded"}})
+    assert (await becomes(stock, "Successful"))["endTime"]
+    await stage.becomes(lambda: stock.names("daskcluster"), [], seconds=LONG)
+    await stage.becomes(jobs.clusters, [], seconds=LONG)
 
 
 async def test_a_name_that_is_taken_is_told_and_never_adopted(

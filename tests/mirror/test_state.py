@@ -40,6 +40,7 @@ def test_groups_of_removed_pools_go_and_an_autoscaler_whose_limits_hold_no_more(
         (replace(group("other", 1), controller="another"), ""),
         (group("gpu", 1), ""),
         (autoscaler(1, 2), ""),
+        (group("demo", None, kind=objects.JOB, name="demo", controller="", foreign=True), ""),
     ],
 )
 def test_why_the_mirror_is_left_alone(item: MirrorObject, text: str):

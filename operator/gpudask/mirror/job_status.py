@@ -14,7 +14,7 @@ from gpudask.api.job import JobConditionType, JobReason, JobStatus
 from gpudask.api.reasons import Reason
 from gpudask.api.resource import ANNOTATION_SERVED_BY, API_VERSION, JOB_KIND
 from gpudask.api.status import epoch, iso
-from gpudask.mirror import told
+from gpudask.mirror import leftovers, told
 from gpudask.mirror.state import MirrorObject
 from gpudask.mirror.told import Condition
 
@@ -59,6 +59,16 @@ def wrong(status: JobStatus) -> tuple[Condition, ...]:
 def kept(item: MirrorObject) -> Json:
     """The status of a DaskJob that another operator runs: what that wrote."""
     return {key: value for key, value in (item.told or {}).items() if key not in _NOT_OF_JOB}
+
+
+def outcome(runner: str) -> str:
+    """The end of a DaskJob whose program another operator began; empty: it goes on, or has not begun.
+
+    `runner`: the phase of its pod, empty: it is gone, and with it how it ended.
+    """
+    if runner not in leftovers.ENDED:
+        return ""
+    return SUCCESSFUL if runner == leftovers.SUCCEEDED else FAILED
 
 
 def has_ended_elsewhere(item: MirrorObject) -> bool:

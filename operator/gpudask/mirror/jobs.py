@@ -64,20 +64,24 @@ class JobServing:
         await self._show(item, body, None if _key(body) in item.owners else await self._served_once(item))
         return None
 
-    async def end(self, cluster: MirrorObject, items: Iterable[MirrorObject], runner: str) -> None:
-        """Tell the DaskJob of `cluster` among `items` that its program, which the stock operator began, has ended.
+    async def end(self, cluster: MirrorObject, items: Iterable[MirrorObject], runner: str) -> bool:
+        """Whether the program has ended that the stock operator began for the DaskJob, of `items`, that made `cluster`.
 
-        `runner`: the phase of its pod.
+        The DaskJob is told so. `runner`: the phase of its pod, empty: it is gone.
 
         Raises:
             ApiError: a request failed, or what is there changed meanwhile.
         """
-        uids = {reference.get("uid") for reference in cluster.references}
-        word = job_status.SUCCESSFUL if runner == leftovers.SUCCEEDED else job_status.FAILED
-        for item in items:
-            if item.kind == objects.JOB and item.uid in uids and not job_status.has_ended_elsewhere(item):
-                end = {"jobStatus": word, "endTime": iso(self._now(), to="seconds")}
-                await self._tell(item, job_status.kept(item) | end, ())
+        uid = leftovers.job_uid(cluster)
+        item = next((item for item in items if item.kind == objects.JOB and item.uid == uid), None)
+        if item is None or job_status.has_ended_elsewhere(item):
+            return item is not None
+        word = job_status.outcome(runner)
+        if not word:
+            return False
+        end = {"jobStatus": word, "endTime": iso(self._now(), to="seconds")}
+        await self._tell(item, job_status.kept(item) | end, ())
+        return True
 
     async def _make(self, item: MirrorObject) -> float | None:
         """Create the GpuDaskJob."""

@@ -22,7 +22,7 @@ ANNOTATION_ADVICE = "kubectl -n {namespace} annotate daskcluster {name} " + "=".
 # for longer; one that only keeps its connection open, as notebooks do, does not hold the cluster back for ever.
 IDLE_SECONDS = 10.0
 IDLE_WITH_CLIENTS_SECONDS = 600.0
-_SCHEDULER, _WORKER, _RUNNER = "scheduler", "worker", "job-runner"
+_SCHEDULER, _WORKER, RUNNER = "scheduler", "worker", "job-runner"
 _FINALIZERS = 8  # of an object so many are named
 _MESSAGE_LENGTH = 1024
 SUCCEEDED, FAILED = ENDED = ("Succeeded", "Failed")  # phases of a pod
@@ -115,7 +115,21 @@ _GOES = Decision(replace=True, reason=Reason.TERMINATING, message="what the stoc
 
 def ends_with_job(cluster: MirrorObject) -> bool:
     """Whether `cluster` was made for the program of a DaskJob, and ends with that: nothing replaces it."""
-    return bool(_job_uid(cluster)) and not cluster.take_over_now
+    return bool(job_uid(cluster)) and not cluster.take_over_now
+
+
+def is_replaced(cluster: MirrorObject, left: Leftovers) -> bool:
+    """Whether a cluster of ours takes the place of `cluster`: not where it was for a program that has ended."""
+    return not ends_with_job(cluster) and not (job_uid(cluster) and left.runner in ENDED)
+
+
+def runner_phase(cluster: MirrorObject, pods: Iterable[Json]) -> str:
+    """The phase of the pod, of `pods` as `reduced_pod` has them, that runs the program for which `cluster` was made.
+
+    Empty: it is gone, or the cluster was made for none.
+    """
+    job = job_uid(cluster)
+    return next((phase for body in pods if job and (phase := _phase_of_runner(body, job))), "")
 
 
 def needs_answer(cluster: MirrorObject, left: Leftovers) -> bool:
@@ -210,7 +224,7 @@ def read(
 
     `deployments`, `services`: their metadata; `pods`: as `reduced_pod` has them.
     """
-    pods, job = list(pods), _job_uid(cluster)
+    pods = list(pods)
     owners = {cluster.uid: "DaskCluster", **{group.uid: "DaskWorkerGroup" for group in groups}}
     own = [found for body in deployments if (found := _controlled(body, "apps/v1", "Deployment", owners)) is not None]
     of_cluster = {cluster.uid: "DaskCluster"}
@@ -225,7 +239,7 @@ def read(
         services=tuple(item for item in found_services if item.name == name),
         pods=tuple(old),
         address=next((pod.address for pod in old if pod.component == _SCHEDULER and pod.address), ""),
-        runner=next((phase for body in pods if job and (phase := _phase_of_runner(body, job))), ""),
+        runner=runner_phase(cluster, pods),
     )
 
 
@@ -298,14 +312,14 @@ def _phase_of_runner(body: Json, job: str) -> str:
     try:
         meta, status = fields.mapping(body, "metadata"), fields.mapping(body, "status")
         component = fields.text(fields.mapping(meta, "labels"), LABEL_DASK_COMPONENT)
-        if component != _RUNNER or fields.text(_controller(meta), "uid") != job:
+        if component != RUNNER or fields.text(_controller(meta), "uid") != job:
             return ""
         return fields.text(status, "phase") or "Unknown"
     except fields.UnreadableError:
         return ""
 
 
-def _job_uid(cluster: MirrorObject) -> str:
+def job_uid(cluster: MirrorObject) -> str:
     """The uid of the DaskJob that controls `cluster`; empty: none does."""
     controllers = (item for item in cluster.references if item.get("controller") is True)
     return next(

@@ -19,7 +19,7 @@ from gpudask.api.reasons import Reason
 from gpudask.api.resource import API_VERSION, KIND, STOCK_KIND, Identity, owner_key, stock_uid
 from gpudask.clients.errors import ApiError
 from gpudask.clients.flow_control import CLUSTER, Backoff, RateLimiter, namespace_of
-from gpudask.mirror import objects, told
+from gpudask.mirror import leftovers, objects, told
 from gpudask.mirror.context import Context
 from gpudask.mirror.definitions import Definitions
 from gpudask.mirror.jobs import JobServing
@@ -33,6 +33,9 @@ _AT_ONCE = 4  # DaskClusters that are worked on
 _PASSES_PER_SECOND, _PASSES_BURST = 2.0, 20.0  # of one DaskCluster, whatever wakes it
 _BACKOFF = Backoff(0.5, 30.0)
 _REFUSED_RETRY_SECONDS = 30.0
+_PROGRAM_ENDED = "the program of its DaskJob, of the stock operator, has ended"
+# Between two looks at the pod of a program that the stock operator began, and where that pod is gone.
+_RUNNER_SECONDS, _NO_RUNNER_SECONDS = 6.0, 60.0
 # Programs for the stock operator connect from pods of the namespace. Afterwards it is anybody's to change.
 _OPEN: Json = {"allowFrom": [{"podSelector": {}}]}
 
@@ -147,7 +150,8 @@ class Serving:
             return delay
         stock = await self._with_cluster(_Stock(cluster, groups, self._find(key)))
         again = None if stock is None else await self._pass_over(key, stock)
-        return min((each for each in (delay, again) if each is not None), default=None)
+        ends = await self._end_with(job, stock) if stock is not None and job is not None else None
+        return min((each for each in (delay, again, ends) if each is not None), default=None)
 
     async def _pass_over(self, key: str, stock: _Stock) -> float | None:
         """`_pass`, where there is a DaskCluster."""
@@ -171,34 +175,52 @@ class Serving:
         """Go on with the takeover of a cluster that the stock operator ran."""
         items = self._definitions.at(key)
         waiting = await self._takeover.look(stock.cluster, items)
-        if waiting.runner:
-            await self._jobs.end(stock.cluster, items, waiting.runner)
+        has_ended = waiting.runner is not None and await self._jobs.end(stock.cluster, items, waiting.runner)
+        if has_ended and waiting.is_cleared:
+            await self._delete(stock.cluster, _PROGRAM_ENDED)
+            return 0.0
         if waiting.conditions is not None:
             for item in (stock.cluster, *(group for group in stock.groups if not group.foreign)):
                 await self._tell(item, waiting.conditions)
         return waiting.requeue_after
+
+    async def _end_with(self, job: MirrorObject, stock: _Stock) -> float | None:
+        """Delete a cluster once the program has ended for which the stock operator made it; None: it made it for none.
+
+        Somebody had it taken over before that end.
+        """
+        cluster = stock.cluster
+        if cluster.foreign or not job.foreign or leftovers.job_uid(cluster) != job.uid:
+            return None
+        phase = await self._takeover.runner_phase(cluster)
+        if not await self._jobs.end(cluster, (job,), phase):
+            return _RUNNER_SECONDS if phase else _NO_RUNNER_SECONDS
+        await self._delete(cluster, _PROGRAM_ENDED)
+        return None
 
     async def _with_cluster(self, stock: _Stock) -> _Stock | None:
         """`stock` with the GpuDaskCluster as it is; None: that was deleted, and the DaskCluster with it."""
         cluster = stock.cluster
         if not cluster.owners or (stock.body is not None and _key(stock.body) in cluster.owners):
             return stock
-        namespace = namespace_of(cluster.owner)
-        body = await self._get(namespace, cluster.name)
+        body = await self._get(namespace_of(cluster.owner), cluster.name)
         if body is not None and _key(body) in cluster.owners:
             return _Stock(cluster, stock.groups, body)
+        await self._delete(cluster, "its GpuDaskCluster was deleted")
+        return None
+
+    async def _delete(self, cluster: MirrorObject, why: str) -> None:
         reference = {
             "apiVersion": objects.API_VERSION,
             "kind": cluster.kind,
-            "metadata": {"name": cluster.name, "namespace": namespace},
+            "metadata": {"name": cluster.name, "namespace": namespace_of(cluster.owner)},
         }
         try:
             await self._context.api.delete(reference, uid=cluster.uid, version=cluster.version)
         except ApiError as error:
             if not error.not_found:
                 raise
-        _LOG.info("%s: deleted: its GpuDaskCluster was deleted", cluster.owner)
-        return None
+        _LOG.info("%s: deleted: %s", cluster.owner, why)
 
     async def _get(self, namespace: str, name: str) -> Json | None:
         try:

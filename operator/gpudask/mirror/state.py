@@ -125,7 +125,7 @@ def _is_our_autoscaler(cluster: Cluster, item: MirrorObject) -> bool:
 
 def refusal(cluster: Cluster, items: tuple[MirrorObject, ...]) -> str:
     """Why the mirror is not written; empty: it is. Objects that another operator handles are left to it."""
-    for item in items:
+    for item in (item for item in items if item.kind != objects.JOB):  # which mirrors nothing
         if item.foreign:
             return (
                 f"{item.kind} {item.name} is handled by another operator, which left {_FOREIGN} on it: remove the stock"

@@ -8,7 +8,8 @@
 3. They are deleted, the scheduler first; then, once their pods are gone, the stock operator's marks, the DaskCluster's
    last. From there on it is served as any other (`serving`).
 
-The cluster of a DaskJob ends with the job's program, and nothing replaces it.
+The cluster of a DaskJob ends with the job's program: the DaskCluster is deleted, and nothing replaces it. Where
+somebody had it taken over before, `serving` looks at the program's pod (`runner_phase`) until that has ended.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpudask.api import Json
 from gpudask.api.addresses import DASHBOARD_PORT
 from gpudask.api.reasons import Reason
-from gpudask.api.resource import LABEL_DASK_CLUSTER
+from gpudask.api.resource import LABEL_DASK_CLUSTER, LABEL_DASK_COMPONENT
 from gpudask.clients.errors import ApiError, SchedulerError
 from gpudask.clients.flow_control import namespace_of
 from gpudask.mirror import leftovers, objects, told
@@ -42,19 +43,21 @@ _ENDING_SECONDS = 1.0
 _ENDED_SECONDS = 60.0
 _DELETIONS = 50  # of one pass
 _MOST, _MOST_SERVICES = 10_000, 500  # of Deployments, and of pods; of Services
-_JOB_ENDED = "the program of its DaskJob, of the stock operator, has ended, and nothing is made for it: delete that"
+_NO_PROGRAM = "no program of its DaskJob, of the stock operator, runs, and nothing is made for it: delete that"
 
 
 @dataclass(frozen=True)
 class Waiting:
     """The cluster is not served yet. `conditions`: to tell, None: nothing new; `requeue_after`: seconds.
 
-    `runner`: the phase of its DaskJob's pod, which has ended; empty: it has not, or is gone.
+    `runner`: the phase of the pod of the DaskJob that controls it, empty: it is gone; None: it does not matter yet.
+    `is_cleared`: nothing is left of it, and nothing takes its place.
     """
 
     conditions: tuple[Condition, ...] | None
     requeue_after: float
-    runner: str = ""
+    runner: str | None = None
+    is_cleared: bool = False
 
 
 class Takeover:
@@ -98,7 +101,7 @@ class Takeover:
         left = await self._read(cluster, groups)
         if not left.all and left.pods:
             return self._ends(cluster, left)
-        if not left.all and not leftovers.ends_with_job(cluster):
+        if not left.all and leftovers.is_replaced(cluster, left):
             await self._finish(cluster, own)
             return Waiting(None, 0.0)
         heard = await self._hear(cluster, left) if leftovers.needs_answer(cluster, left) else Heard()
@@ -106,8 +109,20 @@ class Takeover:
         if decision is None or not decision.replace:
             return _stays(decision)
         if not left.all:
-            return _waits(Reason.NO_CLIENT, _JOB_ENDED, _ENDED_SECONDS, left.runner)
+            cleared = _waits(Reason.NO_CLIENT, _NO_PROGRAM, _ENDED_SECONDS)
+            return replace(cleared, runner=left.runner, is_cleared=True)
         return await self._end(cluster, left, decision)
+
+    async def runner_phase(self, cluster: MirrorObject) -> str:
+        """The phase of the pod that the stock operator made for the DaskJob of `cluster`; empty: it is gone.
+
+        Raises:
+            ApiError: the request failed.
+        """
+        selector = f"{LABEL_DASK_CLUSTER}={cluster.name},{LABEL_DASK_COMPONENT}={leftovers.RUNNER}"
+        path = f"/api/v1/namespaces/{namespace_of(cluster.owner)}/pods"
+        pods = await self._context.api.list_labelled(path, selector, most=_MOST, reduce=leftovers.reduced_pod)
+        return leftovers.runner_phase(cluster, pods)
 
     def forget(self, key: str) -> None:
         """Forget the cluster `key`, as `namespace/name`, which is served, or gone."""
@@ -125,17 +140,17 @@ class Takeover:
     async def _end(self, cluster: MirrorObject, left: Leftovers, decision: Decision) -> Waiting:
         """Delete what is left, and is not being deleted yet."""
         if all(item.ending for item in left.all):
-            return self._ends(cluster, left)
+            return replace(self._ends(cluster, left), runner=left.runner)
         self._ending.pop(cluster.uid, None)
         await self._delete(cluster, left)
-        return _waits(decision.reason, decision.message, _ENDING_SECONDS, left.runner)
+        return replace(_waits(decision.reason, decision.message, _ENDING_SECONDS), runner=left.runner)
 
     def _ends(self, cluster: MirrorObject, left: Leftovers) -> Waiting:
         """All that is left is on its way out; what keeps it is told once that lasts."""
         now = self._context.clock()
         waited_seconds = now - self._ending.setdefault(cluster.uid, now)
         message = leftovers.ending_message(left, now + self._context.server_ahead(), waited_seconds)
-        return _waits(Reason.TERMINATING, message, _ENDING_SECONDS, left.runner)
+        return _waits(Reason.TERMINATING, message, _ENDING_SECONDS)
 
     def _forget_answers(self, uid: str) -> None:
         self._idle.pop(uid, None)
@@ -249,5 +264,5 @@ def _stays(decision: Decision | None) -> Waiting:
     return _waits(decision.reason, decision.message, _ASK_SECONDS)
 
 
-def _waits(reason: Reason, message: str, seconds: float, runner: str = "") -> Waiting:
-    return Waiting((Condition(told.TAKEN_OVER, reason, message),), seconds, runner)
+def _waits(reason: Reason, message: str, seconds: float) -> Waiting:
+    return Waiting((Condition(told.TAKEN_OVER, reason, message),), seconds)
