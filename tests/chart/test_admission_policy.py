@@ -406,7 +406,8 @@ def with_leftovers(walled: Cluster) -> None:
 
 def with_stock_jobs(walled: Cluster) -> None:
     """Of DaskJobs those are deleted that a GpuDaskJob of their name served; and a DaskCluster that one of them made."""
-    job = {"apiVersion": "kubernetes.dask.org/v1", "kind": "DaskJob", "spec": {"cluster": {}, "job": {}}}
+    spec: dict[str, Any] = {"cluster": {}, "job": {}, "worker": {"replicas": 1}}
+    job = {"apiVersion": "kubernetes.dask.org/v1", "kind": "DaskJob", "spec": spec}
 
     def make(kind: str, name: str, **metadata: Any) -> dict[str, Any]:
         body: dict[str, Any] = job | {"kind": kind, "metadata": {"name": name} | metadata}
@@ -454,8 +455,16 @@ def with_stock_jobs(walled: Cluster) -> None:
         assert "writes only objects" in delete(kept)
         walled("delete", "daskcluster", "kept", "--namespace", TEAM)
     noted = make("DaskCluster", "noted", ownerReferences=[other_owner])
+    size = {"spec": {"worker": {"replicas": 3}}}
     assert "writes only objects" in delete(noted)
+    assert "writes only objects" in patch(walled, "daskcluster", "noted", size)
     assert note(noted) == ""
+    assert patch(walled, "daskcluster", "noted", size) == "", "it shows the size of its GpuDaskCluster"
+    for more in ({"spec": {"worker": {"spec": {}}}}, {"spec": {"job": {"a": "b"}}}, {"spec": {"idleTimeout": 1}}):
+        assert "writes only objects" in patch(walled, "daskcluster", "noted", more)
+    assert "writes only objects" in patch(
+        walled, "daskcluster", "noted", size | {"metadata": {"finalizers": ["a.b/c"]}}
+    )
     assert delete(noted) == "", "its GpuDaskCluster was deleted"
 
 
