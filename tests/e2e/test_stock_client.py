@@ -11,6 +11,7 @@ import httpx
 import pytest
 from dask_kubernetes.operator import KubeCluster
 from dask_kubernetes.operator.kubecluster.discovery import discover
+from dask_kubernetes.operator.kubecluster.kubecluster import make_cluster_spec, make_worker_spec
 from distributed import Client
 from kr8s._api import Api as Kr8s
 
@@ -141,3 +142,29 @@ def test_what_an_existing_program_makes_computes_scales_and_leaves_nothing(
         space.wait(lambda: not space.pods("mine", "more"), "the group's pods are gone")
     left = ("daskclusters", "daskworkergroups", "gdc", "pods", "services")
     space.wait(lambda: not any(space.get(kind) for kind in left), "nothing is left")
+
+
+@pytest.mark.pod_security("baseline")
+def test_a_gpu_group_with_limits_in_an_annotation_starts_a_pod_for_a_gpu_task(space: Space, mirror: None) -> None:
+    if reason := chosen().lacks_gpus():
+        pytest.skip(reason)
+    small = {"cpu": "100m", "memory": "500Mi"}
+    of_cpu = {"requests": small, "limits": {"memory": "500Mi"}}
+    of_gpu = {"requests": small, "limits": {"memory": "500Mi", "nvidia.com/gpu": 1}}
+    space.apply(make_cluster_spec("mine", image=chosen().image, n_workers=1, resources=of_cpu))
+    worker = make_worker_spec(image=chosen().image, n_workers=0, resources=of_gpu, worker_command="dask-worker")
+    metadata = {"name": "mine-gpu", "annotations": {"gpudask.dev/autoscale": "0..1"}}
+    space.apply(
+        {
+            "apiVersion": "kubernetes.dask.org/v1",
+            "kind": "DaskWorkerGroup",
+            "metadata": metadata,
+            "spec": {"cluster": "mine", "worker": worker},
+        }
+    )
+    space.wait_workers("mine", "default", 1)
+    with space.client("mine") as client:
+        assert client.submit(sum, [1, 2]).result(timeout=60) == 3
+        assert space.pods("mine", "gpu") == [], "a plain task starts none"
+        assert client.submit(sum, [1, 3], resources={"GPU": 1}).result(timeout=120) == 4
+    space.wait_pods("mine", "gpu", 0, seconds=180)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gpudask.api.pool import MAX_REPLICAS
+from gpudask.mirror import objects
 from gpudask.mirror.overrides import requested_overrides, with_overrides
 from gpudask.mirror.state import MirrorObject
 from tests.mirror.builders import CPU_ADAPTED, FIXED, MIXED, autoscaler, group
@@ -71,6 +72,56 @@ CHANGES: dict[str, tuple[list[Json], list[Json], list[MirrorObject], dict[str, A
     "a minimum over the pool's maximum raises that": (MIXED, [], [autoscaler(9, None)], {"cpu": {"min": 9, "max": 9}}),
     "adapt() again with the same limits changes nothing": (MIXED, CPU_ADAPTED, [autoscaler(1, 3)], {}),
     "scale() after adapt()": (MIXED, CPU_ADAPTED, [group("default", 2)], {"cpu": {"replicas": 2}}),
+    "limits in an annotation are part of the pool, and end what was set before": (
+        MIXED,
+        [{"pool": "gpu", "replicas": 3}],
+        [group("gpu", 3, was="3", limits="0..8")],
+        {"gpu": None},
+    ),
+    "what has limits follows demand, and that is nobody's change": (
+        MIXED,
+        [],
+        [group("gpu", None, was="0..8", limits="0..8")],
+        {},
+    ),
+    "limits that come with a size win": (MIXED, [], [group("gpu", 5, was="2", limits="0..8")], {}),
+    "a size that is set on what has limits holds": (
+        MIXED,
+        [],
+        [group("gpu", 0, was="0..8", limits="0..8")],
+        {"gpu": {"replicas": 0}},
+    ),
+    "until it is taken away": (
+        MIXED,
+        [{"pool": "gpu", "replicas": 3}],
+        [group("gpu", None, was="3 0..8", limits="0..8")],
+        {"gpu": None},
+    ),
+    "other limits end it, too": (
+        MIXED,
+        [{"pool": "gpu", "replicas": 3}],
+        [group("gpu", 3, was="3 0..8", limits="0..9")],
+        {"gpu": None},
+    ),
+    "limits taken away leave the size that the pool has": (
+        MIXED,
+        [],
+        [group("gpu", None, was="0..8")],
+        {"gpu": {"replicas": 6}},
+    ),
+    "limits taken away for a size": (MIXED, [], [group("gpu", 2, was="0..8")], {"gpu": {"replicas": 2}}),
+    "limits taken away where a size was set leave that": (
+        MIXED,
+        [{"pool": "gpu", "replicas": 3}],
+        [group("gpu", 3, was="3 0..8")],
+        {},
+    ),
+    "a size of a DaskCluster with limits is the default pool's": (
+        MIXED,
+        [],
+        [group("demo", 4, was="2 0..8", limits="0..8", kind=objects.CLUSTER, name="demo")],
+        {"cpu": {"replicas": 4}},
+    ),
     "a group of no pool is nobody's": (MIXED, [], [group("other", 4)], {}),
 }
 
@@ -78,7 +129,7 @@ CHANGES: dict[str, tuple[list[Json], list[Json], list[MirrorObject], dict[str, A
 @pytest.mark.parametrize("name", CHANGES)
 def test_change(name: str):
     pools, overrides, items, expected = CHANGES[name]
-    found = requested_overrides(cluster(*pools, overrides=overrides), tuple(items), NOW)
+    found = requested_overrides(cluster(*pools, overrides=overrides), tuple(items), NOW, sizes={"gpu": 6})
     assert {pool: sizes(entry) for pool, entry in found.items()} == expected
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -64,3 +65,49 @@ def test_of_other_annotations_that_begin_so_a_handlers_progress_alone_is_its_mar
     body = stored(objects.dask_cluster(cluster(*MIXED), size=1, ready=0))
     body["metadata"]["annotations"]["kopf.zalando.org/daskcluster_create"] = value
     assert observe_mirror(objects.CLUSTER)(body).foreign == is_foreign
+
+
+def observed(text: str | None, *, size: int | None = None, was: str | None = None, **spec: Any) -> MirrorObject:
+    """A worker group that somebody made, with `text` in its annotation."""
+    annotations = {"gpudask.dev/autoscale": text, "gpudask.dev/mirrored": was}
+    metadata = {
+        "name": "demo-gpu",
+        "annotations": {key: value for key, value in annotations.items() if value is not None},
+    }
+    body = {"metadata": {"namespace": "default"} | metadata, "spec": {"cluster": "demo", "worker": {"replicas": size}}}
+    body["spec"] |= spec
+    return observe_mirror(objects.WORKER_GROUP)(stored(body))
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "was", "value"),
+    [
+        ("0..8", None, None, "0..8"),
+        (" 0..08", 2, "0..8", "2 0..8"),
+        (None, 2, "2 0..8", "2"),
+        ("many", None, "0..8", "0..8"),  # it is told, and its pool stays as it was
+        ("many", 2, "x..y 1..2..3 9..1", "2"),  # somebody wrote there, too
+    ],
+)
+def test_the_limits_of_what_somebody_made(text: str | None, size: int | None, was: str | None, value: str):
+    found = observed(text, size=size, was=was)
+    assert found.value == value
+    assert found.source is not None
+    assert found.source["metadata"].get("annotations", {}).get("gpudask.dev/autoscale") == text
+
+
+def test_what_mirrors_a_pool_has_no_limits_of_its_own():
+    assert observed("0..8", mirrors="gpu").limits == ""
+
+
+def test_what_is_shown_of_a_group_with_limits_is_no_change_when_it_comes_back():
+    of = replace(cluster(*FIXED, overrides=[{"pool": "gpu", "min": 0, "max": 8}]), stock_uid="u")
+    made = objects.MadeByPeople({"gpu": "demo-gpu"}, {(objects.WORKER_GROUP, "demo-gpu"): "0..8"})
+    bodies = {body["metadata"]["name"]: body for body in render(of, {"gpu": 5}, {"cpu": 3, "gpu": 1}, NOW, made)}
+    shown = bodies["demo-gpu"]
+    assert shown["spec"]["worker"]["replicas"] is None, "so that any size that is set is a change"
+    assert shown["status"]["replicas"] == 1
+    was = shown["metadata"]["annotations"]["gpudask.dev/mirrored"]
+    assert not observed("0..8", was=was).set_by_person
+    assert observed("0..8", was=was, size=0).set_by_person
+    assert observed(None, was=was).set_by_person

@@ -42,6 +42,7 @@ ANNOTATION_MIRRORED = f"{GROUP}/mirrored"
 # On a DaskCluster or a DaskJob that others own: its uid, and that of what serves it.
 ANNOTATION_SERVED_BY = f"{GROUP}/served-by"
 ANNOTATION_TAKE_OVER = f"{GROUP}/take-over"  # on a DaskCluster of the stock operator: `now`, busy or not
+ANNOTATION_AUTOSCALE = f"{GROUP}/autoscale"  # on a DaskWorkerGroup or a DaskCluster: `0..8`, pods by demand
 ANNOTATION_HOLDS = f"{GROUP}/holds-"  # and a pool's name; on the cluster, written by clients alone
 ANNOTATION_CREATION = f"{GROUP}/creation-id"  # on the cluster: by it a client knows what it made without an answer
 

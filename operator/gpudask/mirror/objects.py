@@ -6,7 +6,9 @@ Only what that client reads is in them. Each has an annotation with the size or 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from gpudask.api import Json, resource
 from gpudask.api.pool import Pool
@@ -14,6 +16,7 @@ from gpudask.api.resource import ANNOTATION_MIRRORED, DEFAULT_GROUP, STOCK_GROUP
 from gpudask.api.spec import Override
 from gpudask.desired import names, pod
 from gpudask.planning.overrides import active_override
+from gpudask.stock.autoscale import parse_limits
 from gpudask.stock.served import pool_of_group
 
 GROUP = STOCK_GROUP
@@ -25,17 +28,27 @@ CATEGORY = "gpudask"
 _RUNNING, _SUSPENDED = "Running", "Suspended"
 
 
+@dataclass(frozen=True)
+class MadeByPeople:
+    """What people made of one cluster. `groups`: worker groups by pool.
+
+    `limits`: between which a pool follows demand by the annotation of the object with this kind and name, as `0..8`.
+    """
+
+    groups: Mapping[str, str] = field(default_factory=dict)
+    limits: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+
 def render(
     cluster: Cluster,
     desired: dict[str, int],
     ready: dict[str, int],
     now: float,
-    made_by_people: Mapping[str, str] | None = None,
+    made_by_people: MadeByPeople | None = None,
 ) -> list[Json]:
     """Render the objects. By pool, `desired`: pods that it should have; `ready`: those that are.
 
-    `made_by_people`: by pool, the worker group that somebody made, in a cluster that serves a DaskCluster. Of what
-    people made, sizes and status alone are the operator's.
+    `made_by_people`: in a cluster that serves a DaskCluster. Of these, sizes and status alone are the operator's.
 
     A worker group has a size where somebody set one. Where the pool follows demand it has none: then whatever anybody
     sets is a change, even the size that the pool happens to have.
@@ -45,7 +58,8 @@ def render(
     default = default_pool(cluster)
     size, override = sizes[default.name], active[default.name]
     number = desired.get(default.name, 0) if size is None else size
-    theirs = made_by_people or {}
+    made = made_by_people or MadeByPeople()
+    theirs, asked = made.groups, made.limits
     objects = [
         dask_cluster(cluster, size=number, ready=ready[default.name]),
         *(
@@ -55,11 +69,15 @@ def render(
         ),
     ]
     if cluster.stock_uid:
-        objects[0] = _size_of(cluster, CLUSTER, cluster.name, number, objects[0]["status"])
+        own = asked.get((CLUSTER, cluster.name), "")
+        objects[0] = _size_of(cluster, CLUSTER, cluster.name, number, objects[0]["status"], limits=own)
         pools = {pool.name: pool for pool in cluster.spec.pools}
         for pool, name in theirs.items():
-            shown = sizes[pool] if sizes[pool] is not None else desired.get(pool, 0)
-            objects.append(_size_of(cluster, WORKER_GROUP, name, shown, {"replicas": ready[pools[pool].name]}))
+            shown, own = sizes[pool], asked.get((WORKER_GROUP, name), "")
+            if shown is None and not own:
+                shown = desired.get(pool, 0)
+            status = {"replicas": ready[pools[pool].name]}
+            objects.append(_size_of(cluster, WORKER_GROUP, name, shown, status, limits=own))
     if override is not None and override.max is not None:
         objects.append(_autoscaler(cluster, override.min or 0, override.max))
     return objects
@@ -126,24 +144,38 @@ def _autoscaler(cluster: Cluster, minimum: int, maximum: int) -> Json:
     return _object(cluster, AUTOSCALER, cluster.name, spec, value=limits_value(minimum, maximum))
 
 
-def _size_of(cluster: Cluster, kind: str, name: str, size: int | None, status: Json) -> Json:
-    """The operator's part of an object that somebody made: its size, in pods, and its status."""
+def _size_of(cluster: Cluster, kind: str, name: str, size: int | None, status: Json, *, limits: str) -> Json:
+    """The operator's part of an object that somebody made: its size, in pods, and its status.
+
+    `limits`: that its annotation asks for; empty: none.
+    """
     return {
         "apiVersion": API_VERSION,
         "kind": kind,
         "metadata": {
             "name": name,
             "namespace": cluster.namespace,
-            "annotations": {ANNOTATION_MIRRORED: size_value(size)},
+            "annotations": {ANNOTATION_MIRRORED: size_value(size, limits)},
         },
         "spec": {"worker": {"replicas": size}},
         "status": status,
     }
 
 
-def size_value(size: int | None) -> str:
-    """The annotation's value for a size in pods; empty: none is set."""
-    return "" if size is None else str(size)
+def size_value(size: int | None, limits: str = "") -> str:
+    """The annotation's value for a size in pods, and the limits that somebody asks for; empty: none is set.
+
+    `3`, `0..8` or, where a size was set on what follows demand otherwise, `3 0..8`.
+    """
+    return " ".join(part for part in ("" if size is None else str(size), limits) if part)
+
+
+def limits_in(value: str) -> str:
+    """The limits in what `size_value` returned, which somebody may have changed; empty: none."""
+    for part in value.split():
+        with contextlib.suppress(ValueError):
+            return str(parse_limits(part))
+    return ""
 
 
 def limits_value(minimum: int | None, maximum: int | None) -> str:

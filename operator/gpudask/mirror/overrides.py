@@ -3,9 +3,14 @@
 A size set on a DaskWorkerGroup, or on the DaskCluster, which is the default pool's, becomes `replicas` of that pool's
 override; a size taken away takes the override away. Limits of a DaskAutoscaler become `min` and `max` of the default
 pool's; once it is deleted the pool keeps the size that it has, as with the stock operator.
+
+Limits in the annotation `gpudask.dev/autoscale` are part of the pool (`stock.served.merged_spec`). They hold until a
+size is set, and again once that is taken away, or they change; once they are taken away, the pool keeps its size.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from gpudask.api import Json
 from gpudask.api.pool import MAX_REPLICAS, Pool
@@ -19,12 +24,18 @@ _BY_LENGTH = 128  # of an override's `by`
 
 
 def requested_overrides(
-    cluster: Cluster, items: tuple[MirrorObject, ...], now: float, *, kept_size: int | None = None
+    cluster: Cluster,
+    items: tuple[MirrorObject, ...],
+    now: float,
+    *,
+    sizes: Mapping[str, int] | None = None,
+    kept_size: int | None = None,
 ) -> dict[str, Json | None]:
     """By pool, the override that people asked for through the mirror; None: the present one is to be removed.
 
-    Empty where they asked for nothing new. Of several changes for one pool the last one counts. `kept_size`: somebody
-    deleted the autoscaler just now, while the default pool had so many pods.
+    Empty where they asked for nothing new. Of several changes for one pool the last one counts. `sizes`: the pods that
+    each pool should have had, as last decided. `kept_size`: somebody deleted the autoscaler just now, while the default
+    pool had so many pods.
     """
     newest: dict[str, MirrorObject] = {}
     for item in sorted((item for item in items if item.set_by_person), key=lambda item: int(item.version)):
@@ -32,7 +43,7 @@ def requested_overrides(
         if pool is not None:
             newest[pool.name] = item
     pools = {pool.name: pool for pool in cluster.spec.pools}
-    requested = {name: _entry(pools[name], item) for name, item in newest.items()}
+    requested = {name: _entry(pools[name], item, (sizes or {}).get(name, 1)) for name, item in newest.items()}
     default, overrides = objects.default_pool(cluster).name, cluster.spec.overrides
     override = active_override(overrides, default, now)
     if kept_size is not None and default not in requested and override is not None and override.max is not None:
@@ -47,11 +58,16 @@ def with_overrides(overrides: list[Json], requested: dict[str, Json | None]) -> 
     return [*kept, *(entry for entry in requested.values() if entry is not None)]
 
 
-def _entry(pool: Pool, item: MirrorObject) -> Json | None:
+def _entry(pool: Pool, item: MirrorObject, size: int) -> Json | None:
+    """The override that the change of `item` asks for; None: none. `size`: the pods that `pool` had, as decided."""
     by = f"{item.editor or 'somebody'} on {item.kind} {item.name}"[:_BY_LENGTH]
     if item.kind == objects.AUTOSCALER:
         least, most = _limits(pool, item)
         return {"pool": pool.name, "min": least, "max": most, "by": by}
+    if item.limits and item.limits_changed:
+        return None
+    if item.size is None and item.limits_changed:  # there are none any more
+        return {"pool": pool.name, "replicas": size, "by": by}
     return None if item.size is None else {"pool": pool.name, "replicas": item.size, "by": by}
 
 

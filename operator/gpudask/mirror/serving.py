@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from gpudask.api import Json
 from gpudask.api.reasons import Reason
-from gpudask.api.resource import API_VERSION, KIND, STOCK_KIND, Identity, owner_key, stock_uid
+from gpudask.api.resource import API_VERSION, DEFAULT_GROUP, KIND, STOCK_KIND, Identity, owner_key, stock_uid
 from gpudask.clients.errors import ApiError
 from gpudask.clients.flow_control import CLUSTER, Backoff, RateLimiter, namespace_of
 from gpudask.mirror import leftovers, objects, told
@@ -26,7 +26,7 @@ from gpudask.mirror.jobs import JobServing
 from gpudask.mirror.state import MirrorObject
 from gpudask.mirror.takeover import Takeover
 from gpudask.mirror.told import Condition
-from gpudask.stock.served import Served, UnservableError, merged_spec, same_spec, serve, sizes
+from gpudask.stock.served import Served, UnservableError, merged_spec, own_limits, same_spec, serve, sizes
 
 _LOG = logging.getLogger(__name__)
 _AT_ONCE = 4  # DaskClusters that are worked on
@@ -259,14 +259,13 @@ class Serving:
         if body is None:
             return 0.0  # somebody else's, which the next pass tells
         refusal = told.refusal_of(body)
-        size = sizes(body["spec"])
-        await self._adopt(stock.cluster, body, size.get("default"), told.cluster_conditions(served, refusal))
+        await self._adopt(stock.cluster, body, DEFAULT_GROUP, told.cluster_conditions(served, refusal))
         for group in stock.groups:
             if (why := served.refused.get(group.name)) is not None:
                 await self._tell(group, told.refused(Reason.INVALID, why))
             else:
                 conditions = told.group_conditions(served, group.name)
-                await self._adopt(group, body, size.get(served.pools[group.name]), conditions)
+                await self._adopt(group, body, served.pools[group.name], conditions)
         return None
 
     async def _write_cluster(self, stock: _Stock, served: Served) -> Json | None:
@@ -318,15 +317,18 @@ class Serving:
             await self._record(cluster, Reason.COMMAND_REPLACED, words, warning=False)
         return made
 
-    async def _adopt(self, item: MirrorObject, body: Json, size: int | None, conditions: tuple[Condition, ...]) -> None:
-        """Make the GpuDaskCluster `body` an owner of `item`, which shows that its pool has `size` pods; and tell.
+    async def _adopt(self, item: MirrorObject, body: Json, pool: str, conditions: tuple[Condition, ...]) -> None:
+        """Make the GpuDaskCluster `body` an owner of `item`, which shows size or limits of its `pool`; and tell.
 
-        What differs from that size later, somebody set.
+        What differs from these later, somebody set.
         """
         if told.is_settled(item, _key(body), body["metadata"]["uid"]):
             await self._tell(item, conditions)
             return
+        size, limits = sizes(body["spec"]).get(pool), own_limits(body["spec"]).get(pool)
         shown = item.value if size is None else objects.size_value(size)
+        if limits is not None:
+            shown = objects.size_value(item.size, limits)
         if _key(body) in item.owners:  # it is no longer new: what was written last holds
             shown = item.written or ""
         await self._tell(item, conditions, metadata=told.owned(item, body["metadata"], shown))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from gpudask.api import Json, resource
 from gpudask.api.pool import Pool
 from gpudask.api.resource import (
+    ANNOTATION_AUTOSCALE,
     ANNOTATION_MIRRORED,
     ANNOTATION_SERVED_BY,
     ANNOTATION_TAKE_OVER,
@@ -22,8 +23,10 @@ from gpudask.api.resource import (
 )
 from gpudask.desired import names
 from gpudask.mirror import objects
+from gpudask.mirror.objects import MadeByPeople
 from gpudask.planning.observed import fields
 from gpudask.planning.observed.parser import owner_key
+from gpudask.stock.autoscale import read_limits
 
 _FOREIGN = "kopf.zalando.org/"  # what the stock operator leaves on whatever it handles begins so
 _HANDLED = f"{_FOREIGN}last-handled-configuration"
@@ -52,6 +55,9 @@ class MirrorObject:
 
     `kopf_marks`: the annotations by which it is `foreign`; `finalizers`: all of them; `take_over_now`: somebody wants
     it taken over from the stock operator whatever it does.
+
+    `limits`: between which its pool follows demand, as its annotation asks for, such as `0..8`; where that cannot be
+    read, as it was. Empty: none.
     """
 
     uid: str
@@ -74,6 +80,7 @@ class MirrorObject:
     kopf_marks: tuple[str, ...] = ()
     finalizers: tuple[str, ...] = ()
     take_over_now: bool = False
+    limits: str = ""
 
     def serves(self, cluster: Cluster) -> bool:
         """Whether it is somebody's that `cluster` serves, and says so: its owner is that cluster."""
@@ -94,12 +101,17 @@ class MirrorObject:
         """Its present size or limits, in the annotation's form."""
         if self.kind == objects.AUTOSCALER:
             return objects.limits_value(self.minimum, self.maximum)
-        return objects.size_value(self.size)
+        return objects.size_value(self.size, self.limits)
 
     @property
     def set_by_person(self) -> bool:
         """Whether its value differs from what the operator wrote."""
         return self.value != (self.written or "")
+
+    @property
+    def limits_changed(self) -> bool:
+        """Whether its annotation asks for other limits than when the operator wrote it last, or for none any more."""
+        return self.limits != objects.limits_in(self.written or "")
 
 
 def pool_of(cluster: Cluster, item: MirrorObject) -> Pool | None:
@@ -143,10 +155,14 @@ def refusal(cluster: Cluster, items: tuple[MirrorObject, ...]) -> str:
     return ""
 
 
-def groups_of(cluster: Cluster, items: tuple[MirrorObject, ...]) -> dict[str, str]:
-    """The worker groups that people made and `cluster` serves: the object's name by its pool's."""
-    served = [item for item in items if item.kind == objects.WORKER_GROUP and item.serves(cluster)]
-    return {pool.name: item.name for item in served if (pool := pool_of(cluster, item)) is not None}
+def made_by_people(cluster: Cluster, items: tuple[MirrorObject, ...]) -> MadeByPeople:
+    """What people made and `cluster` serves."""
+    served = [item for item in items if item.serves(cluster)]
+    groups = [item for item in served if item.kind == objects.WORKER_GROUP]
+    return MadeByPeople(
+        groups={pool.name: item.name for item in groups if (pool := pool_of(cluster, item)) is not None},
+        limits={(item.kind, item.name): item.limits for item in served if item.limits},
+    )
 
 
 def _has_name_of_mirror(cluster: Cluster, item: MirrorObject) -> bool:
@@ -172,6 +188,8 @@ def _reduce(kind: str, body: Json) -> MirrorObject:
     cluster = name if kind in (objects.CLUSTER, objects.JOB) else fields.text(spec, "cluster")
     written = annotations.get(ANNOTATION_MIRRORED)
     marks, finalizers = _kopf_marks(annotations), tuple(fields.strings(meta, "finalizers"))
+    source = None if _is_shown(kind, meta, spec, cluster) else _source(kind, meta, spec)
+    written_text = fields.text(annotations, ANNOTATION_MIRRORED)
     return MirrorObject(
         uid=fields.identifier(meta, "uid"),
         name=name,
@@ -182,10 +200,10 @@ def _reduce(kind: str, body: Json) -> MirrorObject:
         size=fields.number(fields.mapping(spec, "worker"), "replicas"),
         minimum=fields.number(spec, "minimum"),
         maximum=fields.number(spec, "maximum"),
-        written=None if written is None else fields.text(annotations, ANNOTATION_MIRRORED),
+        written=None if written is None else written_text,
         editor=_editor(meta),
         foreign=bool(marks) or any(mark.startswith(_FOREIGN) for mark in finalizers),
-        source=None if _is_shown(kind, meta, spec, cluster) else _source(kind, meta, spec),
+        source=source,
         owners=_owners(meta, cluster, resource.JOB_KIND if kind == objects.JOB else resource.KIND),
         references=tuple(fields.items(meta, "ownerReferences")[: MAX_REFERENCES + 1]),
         told=_told(body) if kind != objects.AUTOSCALER and "mirrors" not in spec else None,
@@ -193,7 +211,16 @@ def _reduce(kind: str, body: Json) -> MirrorObject:
         kopf_marks=marks,
         finalizers=finalizers,
         take_over_now=annotations.get(TAKE_OVER_NOW[0]) == TAKE_OVER_NOW[1],
+        limits="" if source is None or kind == objects.JOB else _limits(source, written_text),
     )
+
+
+def _limits(source: Json, written: str) -> str:
+    """The limits that the annotation of `source` asks for; what cannot be read changes nothing, and is told."""
+    try:
+        return str(read_limits(source["metadata"]) or "")
+    except ValueError:
+        return objects.limits_in(written)
 
 
 def _is_shown(kind: str, meta: Json, spec: Json, cluster: str) -> bool:
@@ -236,7 +263,8 @@ def _source(kind: str, meta: Json, spec: Json) -> Json:
     """What somebody wants served, without what the operator and others noted on it."""
     metadata: Json = {key: fields.identifier(meta, key) for key in ("name", "namespace")}
     for part in ("labels", "annotations"):
-        kept = {key: value for key, value in fields.mapping(meta, part).items() if not key.startswith(_RESERVED)}
+        given = fields.mapping(meta, part).items()
+        kept = {key: value for key, value in given if key == ANNOTATION_AUTOSCALE or not key.startswith(_RESERVED)}
         metadata |= {part: kept} if kept else {}
     return {"kind": kind, "metadata": metadata, "spec": spec}
 

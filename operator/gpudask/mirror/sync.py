@@ -95,7 +95,8 @@ class Mirror:
             await self._delete_cluster(cluster)
         sizes = {pool.name: pool.desired for pool in status.pools}
         kept_size = sizes.get(objects.default_pool(cluster).name) if objects.AUTOSCALER in kinds else None
-        requested = requested_overrides(cluster, items, self._context.wall_time(), kept_size=kept_size)
+        now = self._context.wall_time()
+        requested = requested_overrides(cluster, items, now, sizes=sizes, kept_size=kept_size)
         if not requested:
             return None
         overrides = with_overrides(body["spec"].get("overrides") or [], requested)
@@ -161,7 +162,7 @@ class Mirror:
             p.name: sum(1 for pod in observation.workers(p.name) if pod.live and pod.ready) for p in cluster.spec.pools
         }
         try:
-            theirs = state.groups_of(cluster, self._definitions.of(cluster))
+            theirs = state.made_by_people(cluster, self._definitions.of(cluster))
             await self._writer.write(cluster, objects.render(cluster, desired, ready, observation.wall_time, theirs))
         except ApiError as error:
             if error.conflict:

@@ -24,6 +24,7 @@ from gpudask.api.resource import (
 )
 from gpudask.api.spec import SHORTEST_IDLE_SECONDS
 from gpudask.stock import is_stock
+from gpudask.stock.autoscale import Limits, read_limits
 from gpudask.stock.notes import Notes
 from gpudask.stock.pod import (
     POOL_LENGTH,
@@ -105,13 +106,13 @@ def _cluster(body: Json, documents: list[Json], notes: Notes) -> Json:
     source, name = _name_of(body), body["metadata"]["name"]
     given = dict(body.get("spec") or {})
     parts = [part for part in documents if _key(part, part.get("spec", {}).get("cluster")) == _key(body, name)]
-    groups = [(DEFAULT_GROUP, dict(given.pop("worker", None) or {}), source, "spec.worker")]
+    groups = [(DEFAULT_GROUP, dict(given.pop("worker", None) or {}), source, _limits(body))]
     for part in parts:
         if part["kind"] == "DaskWorkerGroup":
             group = part["metadata"]["name"].removeprefix(f"{name}-")
-            entry = (group, _of_group(part), _name_of(part), "spec.worker")
+            entry = (group, _of_group(part), _name_of(part), _limits(part))
             if group == DEFAULT_GROUP:  # read from a cluster: the stock operator made it of the cluster's own worker
-                groups[0] = entry
+                groups[0] = (*entry[:3], entry[3] or groups[0][3])
             else:
                 groups.append(entry)
     autoscalers = [part for part in parts if part["kind"] == "DaskAutoscaler"]
@@ -121,7 +122,7 @@ def _cluster(body: Json, documents: list[Json], notes: Notes) -> Json:
         notes.lost(source, f"spec.{key}", "there is no such field")
     try:
         head = read_section(scheduler, source, "spec.scheduler", notes, scheduler=True)
-        sections = [read_section(part, named, path, notes, scheduler=False) for _, part, named, path in groups]
+        sections = [read_section(part, named, "spec.worker", notes, scheduler=False) for _, part, named, _ in groups]
     except ValueError as error:
         raise NotConvertibleError(str(error)) from error
     spec = _spec(head, sections, body, notes)
@@ -132,14 +133,27 @@ def _cluster(body: Json, documents: list[Json], notes: Notes) -> Json:
     )
     taken: set[str] = set()
     spec["pools"] = []
-    for (group, part, named, path), section in zip(groups, sections, strict=True):
-        pool = pool_fields(_pool_name(group, taken, named, notes), part, section, source=named, path=path, notes=notes)
+    for (group, part, named, limits), section in zip(groups, sections, strict=True):
+        its_name = _pool_name(group, taken, named, notes)
+        pool = pool_fields(its_name, part, section, source=named, path="spec.worker", notes=notes, limits=limits)
         spec["pools"].append(_pruned({**pool, **_own(section, spec)}))
     _size_by_autoscaler(spec["pools"][0], autoscalers, notes)
     _hint_fence(spec["pools"], source, notes)
     metadata = {"name": _cluster_name(name, source, notes), "namespace": body["metadata"].get("namespace")}
     metadata |= template_metadata(body["metadata"])
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": _pruned(metadata), "spec": _pruned(spec)}
+
+
+def _limits(part: Json) -> Limits | None:
+    """The limits between which a group follows demand; None: it has a fixed size.
+
+    Raises:
+        NotConvertibleError: they cannot be read.
+    """
+    try:
+        return read_limits(part["metadata"])
+    except ValueError as error:
+        raise NotConvertibleError(f"{_name_of(part)}: {error}") from error
 
 
 def _of_group(part: Json) -> Json:
@@ -245,7 +259,7 @@ def _size_by_autoscaler(pool: Json, autoscalers: list[Json], notes: Notes) -> No
     if most < max(1, least):
         notes.assumed(_name_of(autoscalers[0]), "spec.maximum", f"{most}: raised to {max(1, least)}")
         most = max(1, least)
-    del pool["replicas"]
+    pool.pop("replicas", None)
     pool["autoscale"] = {"min": least, "max": most}
 
 

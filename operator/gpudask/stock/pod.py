@@ -11,7 +11,8 @@ from typing import Any
 
 from gpudask.api import Json
 from gpudask.api.addresses import COMM_PORT, DASHBOARD_PORT
-from gpudask.stock import launch
+from gpudask.stock import autoscale, launch
+from gpudask.stock.autoscale import Limits
 from gpudask.stock.notes import Notes
 
 MAIN = "dask"
@@ -20,7 +21,7 @@ _PARTS = ("spec", "metadata", "replicas", "service")
 _NO_GPU = "the scheduler gets no GPU: it runs no task"
 _SCHEDULER_PORTS = (COMM_PORT, DASHBOARD_PORT)
 _OWN_LABELS = ("dask.org/", "gpudask.dev/")
-_FOREIGN_ANNOTATIONS = ("kubectl.kubernetes.io/", "kopf.zalando.org/")
+_FOREIGN_ANNOTATIONS = ("kubectl.kubernetes.io/", "kopf.zalando.org/", "gpudask.dev/")
 
 
 @dataclass
@@ -258,19 +259,30 @@ def pool_name(group: str) -> str:
     return "schedulers" if name == "scheduler" else name
 
 
-def pool_fields(name: str, part: Json, section: Section, *, source: str, path: str, notes: Notes) -> Json:
-    """The fields that are a pool's own, from a group's `part` and what was read of its pod."""
+def pool_fields(
+    name: str, part: Json, section: Section, *, source: str, path: str, notes: Notes, limits: Limits | None = None
+) -> Json:
+    """The fields that are a pool's own, from a group's `part` and what was read of its pod.
+
+    `limits`: between which it follows demand, whatever size it has; None: it has its size.
+    """
     from gpudask.api.pool import MAX_REPLICAS  # noqa: PLC0415 - the models take long to load
 
     replicas = part.get("replicas")
     if isinstance(replicas, int) and replicas > MAX_REPLICAS:
         notes.lost(source, f"{path}.replicas", f"{replicas}: a pool has {MAX_REPLICAS} pods at most")
         replicas = MAX_REPLICAS
-    pool: Json = {"name": name, "replicas": 1 if replicas is None else replicas}
+    pool: Json = {"name": name}
+    if limits is None:
+        pool["replicas"] = 1 if replicas is None else replicas
+    else:
+        pool["autoscale"] = {"min": limits.least, "max": limits.most}
+        if replicas is not None:
+            notes.hint(source, f"{path}.replicas", f"{replicas}: left out, it follows demand: {limits} pods")
     if section.resources.gpu is not None:
         pool["gpu"] = section.resources.gpu | ({} if section.launch.kind == "cuda" else {"launcher": "dask"})
         if not section.launch.offers:
-            pool["accepts"] = "any"
+            pool |= _accepts(limits, source, notes)
     elif section.launch.kind == "cuda":
         field = f"{path}.spec.containers[0].resources.limits"
         notes.lost(source, field, "`dask cuda worker` without a GPU's limit: write gpu: {count: 1} into the pool")
@@ -280,6 +292,18 @@ def pool_fields(name: str, part: Json, section: Section, *, source: str, path: s
     if section.launch.nthreads is None and section.launch.kind == "worker":
         set_threads(pool, section.resources, (source, f"{path}.spec.containers[0].args"), notes)
     return pool
+
+
+def _accepts(limits: Limits | None, source: str, notes: Notes) -> Json:
+    """Whether plain tasks run on GPU workers that offer nothing: as before, but where these follow demand, of GPUs."""
+    if limits is None:
+        return {"accepts": "any"}
+    text = (
+        f'{limits}: it follows GPU demand, of tasks that ask for it (resources={{"GPU": 1}}); plain tasks run here only'
+        " where no other group takes them"
+    )
+    notes.assumed(source, autoscale.PATH, text)
+    return {}
 
 
 def set_threads(pool: Json, resources: Resources, where: tuple[str, str], notes: Notes) -> None:

@@ -26,6 +26,7 @@ from gpudask.api.resource import (
     parse,
 )
 from gpudask.api.spec import MAX_POOLS, Spec
+from gpudask.stock.autoscale import Limits
 from gpudask.stock.documents import convert
 from gpudask.stock.notes import Note, Notes
 from gpudask.stock.pod import POOL_LENGTH, pool_name
@@ -134,8 +135,9 @@ def pool_of_group(cluster: str, group: str) -> str:
 def merged_spec(served: Json, present: Json, kept: frozenset[str] = frozenset()) -> Json:
     """The GpuDaskCluster's spec: what stock objects say is as in `served`, all else as it is at `present`.
 
-    So are the sizes of pools that are there, and the pools `kept`, whose worker groups cannot be read any more. What
-    was set on one that goes, goes with it: another one may be called so later.
+    So are the sizes of pools that are there, but for limits of those that follow demand, and the pools `kept`, whose
+    worker groups cannot be read any more. What was set on one that goes, goes with it: another one may be called so
+    later. Other limits end what was set on a pool before.
     """
     merged = {key: value for key, value in present.items() if key not in _SAID and key != "idle"}
     merged |= {key: served[key] for key in _SAID if key in served}
@@ -151,6 +153,8 @@ def merged_spec(served: Json, present: Json, kept: frozenset[str] = frozenset())
     merged["pools"] += [known[name] for name in known if name in kept][: MAX_POOLS - len(merged["pools"])]
     if isinstance(overrides := merged.get("overrides"), list):
         removed = known.keys() - {pool["name"] for pool in merged["pools"]}
+        before, after = own_limits(present), own_limits({"pools": served["pools"]})
+        removed |= {name for name, limits in after.items() if name in known and before.get(name) != limits}
         merged["overrides"] = [entry for entry in overrides if _object(entry).get("pool") not in removed]
     return merged
 
@@ -177,7 +181,21 @@ def sizes(spec: Json) -> dict[str, int]:
     }
 
 
+def own_limits(spec: Json) -> dict[str, str]:
+    """The limits of each pool that follows demand by its own spec, such as `0..8`, by its name."""
+    pools = spec.get("pools")
+    known = [pool for pool in pools if isinstance(pool, dict)] if isinstance(pools, list) else []
+    found = [(str(pool.get("name")), _object(pool.get("autoscale"))) for pool in known]
+    return {
+        name: str(Limits(limits.get("min", 0), limits["max"]))
+        for name, limits in found
+        if isinstance(limits.get("max"), int) and isinstance(limits.get("min", 0), int)
+    }
+
+
 def _with_size(pool: Json, present: Json) -> Json:
+    if "autoscale" in pool:
+        return pool | {"autoscale": _object(present.get("autoscale")) | pool["autoscale"]}
     kept = {key: present[key] for key in _SIZES if key in present}
     return {key: value for key, value in pool.items() if key not in _SIZES} | kept
 
