@@ -84,6 +84,11 @@ async def test_a_group_of_fixed_size_gets_limits_a_size_by_kubectl_and_both_take
     await annotate(stock, None)
     await stage.becomes(lambda: overrides(stage), {"gpu": {"replicas": 4}}, "it keeps the size that it has")
     await stage.becomes(lambda: stock.size("demo-gpu"), 4)
+
+    async def limits() -> Any:
+        return next(pool for pool in (await stage.cluster())["spec"]["pools"] if pool["name"] == "gpu").get("autoscale")
+
+    await stage.becomes(limits, None)
     await task.want(0)
     await stays(lambda: stage.names(pool="gpu"), workers("gpu", 4), 1)
 

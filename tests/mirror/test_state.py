@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from gpudask.api import Json
 from gpudask.mirror import objects
 from gpudask.mirror.objects import render
-from gpudask.mirror.state import MirrorObject, observe_mirror, refusal, superfluous
+from gpudask.mirror.state import MirrorObject, made_by_people, observe_mirror, refusal, superfluous
+from tests.builders import a_pool
 from tests.mirror.builders import FIXED, MIXED, autoscaler, group, stored
-from tests.planning.builders import NOW, cluster
+from tests.planning.builders import NOW, cluster, gpu_pool
 
 
 def test_the_editor_is_the_last_program_but_ours_that_set_the_size():
@@ -111,3 +113,11 @@ def test_what_is_shown_of_a_group_with_limits_is_no_change_when_it_comes_back():
     assert not observed("0..8", was=was).set_by_person
     assert observed("0..8", was=was, size=0).set_by_person
     assert observed(None, was=was).set_by_person
+
+
+@pytest.mark.parametrize(("gpu", "told"), [(gpu_pool(), "3..9"), (a_pool("gpu", replicas=1, gpu={"count": 1}), "")])
+def test_limits_that_were_taken_away_are_written_down_until_the_pool_has_none(gpu: Json, told: str):
+    of = replace(cluster(FIXED[0], gpu), stock_uid="u")
+    item = replace(observed(None, was="3..9"), owners=(of.owner_key,))
+    assert item.limits_removed
+    assert made_by_people(of, (item,)).limits[objects.WORKER_GROUP, "demo-gpu"] == told

@@ -129,11 +129,16 @@ def test_limits_of_a_pool_that_is_there_change_it_and_end_what_was_set_before() 
     assert lower["overrides"] == present["overrides"][1:]
 
 
-def test_limits_that_are_taken_away_leave_the_pool_to_what_sets_its_size() -> None:
+def test_limits_that_are_taken_away_leave_the_pool_and_others_stay() -> None:
     present = serve(a_cluster(), [gpu_group()]).spec | {"overrides": [{"pool": "gpu", "replicas": 5}]}
-    merged = merged_spec(serve(a_cluster(), [a_group("demo-gpu", resources=GPU)]).spec, present)
-    assert merged["overrides"] == present["overrides"]
-    assert Spec.model_validate(merged)
+    served = serve(a_cluster(), [a_group("demo-gpu", resources=GPU)]).spec
+    kept = merged_spec(served, present)
+    assert own_limits(kept) == {"gpu": "0..8"}, "somebody set them on the GpuDaskCluster"
+    merged = merged_spec(served, present, released=frozenset({"gpu"}))
+    assert own_limits(merged) == {}
+    assert merged["overrides"] == kept["overrides"] == present["overrides"]
+    pools(merged)["gpu"]["replicas"] = 2
+    assert merged_spec(served, merged, released=frozenset({"gpu"})) == merged, "once"
 
 
 def test_convert_reads_them_too_and_says_what_becomes_of_the_size() -> None:

@@ -66,7 +66,7 @@ def _entry(pool: Pool, item: MirrorObject, size: int) -> Json | None:
         return {"pool": pool.name, "min": least, "max": most, "by": by}
     if item.limits and item.limits_changed:
         return None
-    if item.size is None and item.limits_changed:  # there are none any more
+    if item.size is None and item.limits_removed:
         return {"pool": pool.name, "replicas": size, "by": by}
     return None if item.size is None else {"pool": pool.name, "replicas": item.size, "by": by}
 

@@ -277,7 +277,7 @@ class Serving:
         api, cluster = self._context.api, stock.cluster
         if stock.body is not None:
             metadata = stock.body["metadata"]
-            spec = merged_spec(served.spec, stock.body["spec"], served.kept)
+            spec = merged_spec(served.spec, stock.body["spec"], served.kept, _released(stock, served))
             if "deletionTimestamp" in metadata or same_spec(spec, stock.body["spec"]):
                 return stock.body
             return await api.replace_spec(stock.body, spec)
@@ -371,6 +371,13 @@ class Serving:
             now=self._context.clock(),
             regarding=(objects.API_VERSION, item.kind),
         )
+
+
+def _released(stock: _Stock, served: Served) -> frozenset[str]:
+    """The pools whose limits somebody took away; `sync` writes down that they are gone once the spec has none."""
+    pools = {stock.cluster.name: DEFAULT_GROUP} if stock.cluster.limits_removed else {}
+    pools |= {item.name: served.pools.get(item.name, "") for item in stock.groups if item.limits_removed}
+    return frozenset(pools.values())
 
 
 class _Queue:

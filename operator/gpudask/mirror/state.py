@@ -109,9 +109,20 @@ class MirrorObject:
         return self.value != (self.written or "")
 
     @property
+    def limits_removed(self) -> bool:
+        """Whether its annotation asked for limits when the operator wrote it last, and is gone."""
+        return self.limits_changed and not self.limits
+
+    @property
     def limits_changed(self) -> bool:
         """Whether its annotation asks for other limits than when the operator wrote it last, or for none any more."""
         return self.limits != objects.limits_in(self.written or "")
+
+
+def _limits_told(item: MirrorObject, pool: Pool | None) -> str:
+    """The limits to write down for `item`; those that were taken away stay until its `pool` has none."""
+    before = objects.limits_in(item.written or "") if pool is not None and pool.autoscale is not None else ""
+    return item.limits or before
 
 
 def pool_of(cluster: Cluster, item: MirrorObject) -> Pool | None:
@@ -161,7 +172,7 @@ def made_by_people(cluster: Cluster, items: tuple[MirrorObject, ...]) -> MadeByP
     groups = [item for item in served if item.kind == objects.WORKER_GROUP]
     return MadeByPeople(
         groups={pool.name: item.name for item in groups if (pool := pool_of(cluster, item)) is not None},
-        limits={(item.kind, item.name): item.limits for item in served if item.limits},
+        limits={(item.kind, item.name): _limits_told(item, pool_of(cluster, item)) for item in served},
     )
 
 

@@ -132,12 +132,14 @@ def pool_of_group(cluster: str, group: str) -> str:
     return pool_name(own)[: POOL_LENGTH - _DIGITS] + hashlib.sha256(own.encode()).hexdigest()[:_DIGITS]
 
 
-def merged_spec(served: Json, present: Json, kept: frozenset[str] = frozenset()) -> Json:
+def merged_spec(
+    served: Json, present: Json, kept: frozenset[str] = frozenset(), released: frozenset[str] = frozenset()
+) -> Json:
     """The GpuDaskCluster's spec: what stock objects say is as in `served`, all else as it is at `present`.
 
     So are the sizes of pools that are there, but for limits of those that follow demand, and the pools `kept`, whose
     worker groups cannot be read any more. What was set on one that goes, goes with it: another one may be called so
-    later. Other limits end what was set on a pool before.
+    later. Other limits end what was set on a pool before; those of the pools `released` were taken away.
     """
     merged = {key: value for key, value in present.items() if key not in _SAID and key != "idle"}
     merged |= {key: served[key] for key in _SAID if key in served}
@@ -148,7 +150,8 @@ def merged_spec(served: Json, present: Json, kept: frozenset[str] = frozenset())
     there = present.get("pools")
     known = {pool.get("name"): pool for pool in there if isinstance(pool, dict)} if isinstance(there, list) else {}
     merged["pools"] = [
-        _with_size(pool, known[pool["name"]]) if pool["name"] in known else pool for pool in served["pools"]
+        _with_size(pool, known[pool["name"]], is_released=pool["name"] in released) if pool["name"] in known else pool
+        for pool in served["pools"]
     ]
     merged["pools"] += [known[name] for name in known if name in kept][: MAX_POOLS - len(merged["pools"])]
     if isinstance(overrides := merged.get("overrides"), list):
@@ -193,9 +196,11 @@ def own_limits(spec: Json) -> dict[str, str]:
     }
 
 
-def _with_size(pool: Json, present: Json) -> Json:
+def _with_size(pool: Json, present: Json, *, is_released: bool) -> Json:
     if "autoscale" in pool:
         return pool | {"autoscale": _object(present.get("autoscale")) | pool["autoscale"]}
+    if is_released and "autoscale" in present:
+        return pool
     kept = {key: present[key] for key in _SIZES if key in present}
     return {key: value for key, value in pool.items() if key not in _SIZES} | kept
 
