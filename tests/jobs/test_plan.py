@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -376,6 +377,13 @@ def test_somebody_elses_cluster_is_never_touched():
     planned = plan(seen(of, cluster=foreign))
     assert (planned.actions, planned.status.reason) == ((), "ClusterNameInUse")
     assert plan(seen(of, exited(0), cluster=foreign, status=open_attempt())).actions == ()
+
+
+@pytest.mark.parametrize("ending", [{"is_of_earlier": True}, {"deleting": True}])
+def test_the_cluster_of_an_earlier_job_of_the_name_is_waited_for(ending: dict[str, Any]):
+    earlier = SeenCluster("sums", "c", "1", is_own=False, scheduler_ready=True, **ending)
+    planned = plan(seen(job(), cluster=earlier))
+    assert (planned.actions, planned.status.reason) == ((), "ClusterEnding")
 
 
 def test_a_cluster_that_is_there_is_used_and_left_as_it_is():

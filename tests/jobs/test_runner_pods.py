@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudask.jobs.runner_pods import parse_runner_pod
+from gpudask.api.resource import Identity
+from gpudask.jobs.runner_pods import is_of_earlier, parse_runner_pod
 from gpudask.jobs.status import last_lines
 from gpudask.planning.observed.fields import UnreadableError
 
@@ -27,6 +28,23 @@ def _ended(code: int, **more: Any) -> dict[str, Any]:
         "phase": "Running",
         "containerStatuses": [{"name": "runner", "state": {"terminated": {"exitCode": code, **more}}}],
     }
+
+
+@pytest.mark.parametrize(
+    ("owners", "is_earlier"),
+    [
+        ([OWNER], False),
+        ([OWNER | {"uid": "earlier"}], True),
+        ([OWNER | {"uid": "earlier", "name": "other"}], False),
+        ([OWNER | {"uid": "earlier", "controller": False}], False),
+        ([OWNER | {"uid": "earlier", "kind": "Job"}], False),
+        ([OWNER | {"uid": ["earlier"]}], False),
+        ("earlier", False),
+    ],
+)
+def test_what_an_earlier_job_of_the_name_made(owners: Any, is_earlier: bool):
+    metadata = {"name": "sums-runner-1", "namespace": "lab", "ownerReferences": owners}
+    assert is_of_earlier(metadata, Identity("sums", "lab", "u")) == is_earlier
 
 
 def test_its_first_container_is_the_program():

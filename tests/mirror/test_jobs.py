@@ -295,7 +295,11 @@ async def test_a_job_that_is_made_again_waits_for_the_end_of_the_earlier_one_and
         return (await status(stock)).get("conditions")
 
     await stays(told, None, 2.0)
-    await collect(stage, jobs)
+    await collect_job(stage, jobs)
+    await stage.becomes(lambda: of_uid(jobs), again["metadata"]["uid"], "it has a job of its own")
+    await stays(told, None, 3.0)
+    assert len(stage.kubelet.runs) == 1, "what the earlier one made is there yet"
+    await collect_rest(stage)
     assert "conditions" not in await becomes(stock, "Running")
     served = await jobs.get()
     assert served is not None
@@ -303,13 +307,23 @@ async def test_a_job_that_is_made_again_waits_for_the_end_of_the_earlier_one_and
     assert len(stage.kubelet.runs) == 2
 
 
-async def collect(stage: Stage, jobs: Jobs) -> None:
-    """What Kubernetes' collector does once the DaskJob of `sums` is gone."""
-    job, cluster = await jobs.get(), await stage.cluster("sums")
+async def of_uid(jobs: Jobs) -> Any:
+    """The uid of the DaskJob that the GpuDaskJob serves."""
+    return ((await jobs.get()) or {"metadata": {"ownerReferences": [{}]}})["metadata"]["ownerReferences"][0].get("uid")
+
+
+async def collect_job(stage: Stage, jobs: Jobs) -> None:
+    """What Kubernetes' collector does first once a DaskJob `sums` is gone."""
+    job = await jobs.get()
     assert job is not None
     await stage.api.delete_job(
         stage.namespace, "sums", uid=job["metadata"]["uid"], version=job["metadata"]["resourceVersion"]
     )
+
+
+async def collect_rest(stage: Stage) -> None:
+    """What it does then."""
+    cluster = await stage.cluster("sums")
     await stage.api.delete_cluster(stage.namespace, "sums", uid=cluster["metadata"]["uid"])
     for pod in await stage.list("pods"):
         await stage.delete("pods", pod["metadata"]["name"], gracePeriodSeconds=0)

@@ -12,10 +12,10 @@ from gpudask.jobs.runner_pods import RunnerPod
 class SeenCluster:
     """A GpuDaskCluster as a job sees it.
 
-    `is_own`: this very job controls it. `attempt`: for which it was made, 0 where that cannot be read. `made_of`: the
-    hash of the spec that it was made of. `scheduler_ready`: a program can connect. `waits_for`: why not, quoted.
-    `lacks_room`: a quota refuses its scheduler. `workers`: its worker pods that are not being deleted. `is_empty`: its
-    spec says that it has no workers.
+    `is_own`: this very job controls it. `is_of_earlier`: one of its name did, which is gone. `attempt`: for which it
+    was made, 0 where that cannot be read. `made_of`: the hash of the spec that it was made of. `scheduler_ready`: a
+    program can connect. `waits_for`: why not, quoted. `lacks_room`: a quota refuses its scheduler. `workers`: its
+    worker pods that are not being deleted. `is_empty`: its spec says that it has no workers.
     """
 
     name: str
@@ -29,6 +29,7 @@ class SeenCluster:
     is_invalid: bool = False
     waits_for: str = ""
     lacks_room: bool = False
+    is_of_earlier: bool = False
     workers: int = 0
     is_empty: bool = False
 

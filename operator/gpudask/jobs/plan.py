@@ -246,6 +246,8 @@ def _next_of_cluster(seen: JobObservation, attempt: int) -> _Step:
             return (CreateCluster(attempt),), JobReason.CLUSTER_PENDING, f"the cluster {job.name} is made"
         text = f"there is no GpuDaskCluster {job.cluster_name} in this namespace: apply it"
         return (), JobReason.CLUSTER_MISSING, text
+    if _is_foreign(seen) and (used.deleting or used.is_of_earlier):
+        return (), JobReason.CLUSTER_ENDING, f"the cluster {used.name} of an earlier job of this name is being deleted"
     if _is_foreign(seen):
         text = f"a GpuDaskCluster {job.name} is there that is not this job's: delete it, or give the job another name"
         return (), JobReason.CLUSTER_NAME_IN_USE, text

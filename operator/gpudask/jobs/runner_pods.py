@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gpudask.api import Json, resource
 from gpudask.api.image_pull import is_pull_failure, short_message
+from gpudask.api.resource import Identity
 from gpudask.api.untrusted_text import quote
 from gpudask.planning.observed import fields
 from gpudask.planning.observed.parser import owner_key
@@ -112,6 +113,17 @@ def parse_runner_pod(body: Json) -> RunnerPod:
 def job_key(metadata: Json) -> str:
     """The `Identity.owner_key` of the GpuDaskJob that controls an object, empty where none does."""
     return owner_key(metadata, resource.JOB_KIND)
+
+
+def is_of_earlier(metadata: Json, job: Identity) -> bool:
+    """Whether an earlier GpuDaskJob of the name of `job` controls an object: Kubernetes deletes it, as that is gone."""
+    try:
+        if job_key(metadata) in ("", job.owner_key):
+            return False
+        references = fields.items(metadata, "ownerReferences")
+    except fields.UnreadableError:
+        return False
+    return any(item.get("controller") is True and item.get("name") == job.name for item in references)
 
 
 def _message(of: Json) -> str:

@@ -29,7 +29,7 @@ from gpudask.jobs.actions import (
     LiftGate,
 )
 from gpudask.jobs.observation import JobObservation, Problem, SeenCluster
-from gpudask.jobs.runner_pods import RunnerPod, job_key
+from gpudask.jobs.runner_pods import RunnerPod, is_of_earlier, job_key
 from gpudask.planning.observed.pods import current_scheduler
 from gpudask.planning.scheduler import with_default_image
 from gpudask.reconcile.context import Context
@@ -200,6 +200,9 @@ class JobExecutor:
         body = await self._context.api.get_pod(job.namespace, name)
         if job_key(body["metadata"]) == job.owner_key:
             self._runners.upsert(job.namespace, body)
+        elif is_of_earlier(body["metadata"], job):
+            text = f"the pod {name} of an earlier job of this name is being deleted"
+            self._remember(JobReason.RUNNER_PENDING, text)
         else:
             text = f"a pod {name} is there that is not this job's: delete it, or give the job another name"
             self._remember(JobReason.RUNNER_NAME_IN_USE, text)

@@ -38,7 +38,7 @@ from gpudask.desired.runner import cluster_hash, runner_hash
 from gpudask.jobs.actions import CreateCluster, CreateRunner, JobPlan
 from gpudask.jobs.observation import JobObservation, Problem, SeenCluster
 from gpudask.jobs.plan import awaits_cluster, is_open, plan
-from gpudask.jobs.runner_pods import RunnerPod, job_key
+from gpudask.jobs.runner_pods import RunnerPod, is_of_earlier, job_key
 from gpudask.jobs.status import LAST_LINES, with_last_lines
 from gpudask.planning.observed import fields
 from gpudask.planning.observed.pods import current_scheduler
@@ -255,6 +255,7 @@ class JobReconciler:
             lacks_room=scheduler is None and any(QUOTA_EXCEEDED in item.message for item in wrong),
             workers=sum(bool(pod.pool) and not pod.deleting and not pod.finished for pod in pods),
             is_empty=is_empty(body),
+            is_of_earlier=is_of_earlier(metadata, job),
         )
 
     async def _execute(self, seen: JobObservation, planned: JobPlan) -> ApiError | None:
