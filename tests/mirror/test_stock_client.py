@@ -168,6 +168,7 @@ async def test_a_deletion_holds_though_the_api_server_fails_meanwhile(
     async with operating(replace(through, mirror=True)):
         await stage.apply(a_pool(replicas=1))
         await stage.shows("Mirrored", "True Mirrored")
+        await stage.becomes(lambda: stock.names("daskcluster"), ["demo"], "the write may take longer than a pass waits")
         proxy.faults = [(*request_that_fails, 503), (*request_that_fails, 500)]
         await stock.delete("daskcluster", "demo")
         await stage.becomes(lambda: answer(stage), 404)
