@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpudask.jobs.cron.schedule import MOST_MISSED, ScheduleError, parse_schedule
@@ -91,6 +93,92 @@ def test_what_has_no_meaning_is_refused_with_the_field(schedule: str, zone: str,
 )
 def test_where_clocks_are_set_a_fixed_time_comes_once(schedule: str, after: str, expected: list[str]):
     assert times(schedule, VIENNA, after, 2) == expected
+
+
+@pytest.mark.parametrize(
+    ("schedule", "after", "expected"),
+    [
+        # 4 October 2026: from 02:00 to 02:30, which is 15:30 in UTC. 5 April: the half hour from 01:30 comes twice.
+        ("*/20 3 * * *", "2026-10-03T12:00:00", ["10-03T16:00", "10-03T16:20", "10-03T16:40"]),
+        ("15 2 * * *", "2026-10-02T18:00:00", ["10-03T15:30", "10-04T15:15", "10-05T15:15"]),
+        ("*/20 3 * * *", "2026-04-04T12:00:00", ["04-04T16:30", "04-04T16:50", "04-04T17:10"]),
+        ("45 * * * *", "2026-04-04T14:30:00", ["04-04T14:45", "04-04T15:15", "04-04T16:15"]),
+        ("45 1 * * *", "2026-04-04T12:00:00", ["04-04T14:45", "04-05T15:15", "04-06T15:15"]),
+    ],
+)
+def test_clocks_may_be_set_by_half_an_hour(schedule: str, after: str, expected: list[str]):
+    assert times(schedule, "Australia/Lord_Howe", after, 3) == expected
+
+
+@functools.cache
+def shown(time: float, zone: str) -> datetime:
+    """What a clock of the zone shows."""
+    return datetime.fromtimestamp(time, ZoneInfo(zone)).replace(tzinfo=None)
+
+
+def minute_by_minute(minutes: set[int], hours: set[int], zone: str, first: float, last: float) -> list[float]:
+    """The times at which a clock shows one of these; `first` and `last` are whole minutes."""
+    every = (first + 60.0 * n for n in range(1, int(last - first) // 60 + 1))
+    return [time for time in every if shown(time, zone).minute in minutes and shown(time, zone).hour in hours]
+
+
+# Of each zone days on whose eve clocks are set: by an hour, by half of one, by two, at midnight, back in summer.
+_DAYS_OF_CHANGE = [
+    (VIENNA, "2026-03-29"),
+    (VIENNA, "2026-10-25"),
+    ("Australia/Lord_Howe", "2026-04-05"),
+    ("Australia/Lord_Howe", "2026-10-04"),
+    ("Antarctica/Troll", "2026-03-29"),
+    ("Antarctica/Troll", "2026-10-25"),
+    ("Africa/Cairo", "2026-04-24"),
+    ("Africa/Cairo", "2026-10-30"),
+    ("America/Havana", "2026-11-01"),
+    ("America/St_Johns", "2026-03-08"),
+    ("Europe/Dublin", "2026-10-25"),
+]
+_MINUTES, _HOURS = st.sets(st.integers(0, 59), min_size=1, max_size=4), st.sets(st.integers(0, 23), min_size=1)
+
+
+def written(values: set[int]) -> str:
+    """A field with these values."""
+    return ",".join(map(str, sorted(values)))
+
+
+@settings(max_examples=25)  # of each a day and a half, minute by minute
+@given(place=st.sampled_from(_DAYS_OF_CHANGE), minutes=_MINUTES, hours=_HOURS, late=st.integers(-3000, 1500))
+def test_a_star_goes_by_what_each_minute_shows(place: tuple[str, str], minutes: set[int], hours: set[int], late: int):
+    zone, day = place
+    first = at(f"{day}T00:00:00") + 60.0 * late
+    last = first + 36 * 3600
+    for schedule, of in (
+        (f"{written(minutes)} * * * *", (minutes, set(range(24)))),
+        (f"* {written(hours)} * * *", None),
+    ):
+        known, found = parse_schedule(schedule, zone), list[float]()
+        while (following := known.after(found[-1] if found else first)) is not None and following <= last:
+            found.append(following)
+        assert found == minute_by_minute(*(of or (set(range(60)), hours)), zone, first, last)
+
+
+@settings(max_examples=25)  # of each a day and a half, minute by minute
+@given(place=st.sampled_from(_DAYS_OF_CHANGE), minutes=_MINUTES, hours=_HOURS)
+def test_fixed_times_come_once_each_day_or_at_the_end_of_what_is_left_out(
+    place: tuple[str, str], minutes: set[int], hours: set[int]
+):
+    zone, day = place
+    first, last = at(f"{day}T00:00:00") - 40 * 3600, at(f"{day}T00:00:00") + 40 * 3600
+    known, found = parse_schedule(f"{written(minutes)} {written(hours)} * * *", zone), list[float]()
+    while (following := known.after(found[-1] if found else first)) is not None and following <= last:
+        found.append(following)
+    seen, once = set[datetime](), list[float]()
+    for time in minute_by_minute(minutes, hours, zone, first - 24 * 3600, last):
+        if shown(time, zone) not in seen and time > first:
+            once.append(time)
+        seen.add(shown(time, zone))
+    moved = [time for time in found if time not in once]
+    assert [time for time in found if time in once] == once
+    assert all(shown(time, zone) - shown(time - 60.0, zone) > timedelta(minutes=1) for time in moved)
+    assert len(moved) <= 1
 
 
 _SCHEDULES = ("* * * * *", "*/7 * * * *", "30 2 * * *", "0,30 1-3 * * *", "15 * * * *", "0 0 * * mon", "10 2 29 3 *")

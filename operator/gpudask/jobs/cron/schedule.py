@@ -4,18 +4,19 @@ The grammar is that of a batch/v1 CronJob: numbers, names, ranges, lists, steps,
 CronSim knows besides (seconds, `L`, `#`) is refused, and as there a day of the month and a day of the week are one of
 the two, unless either is a star.
 
-In the two hours of a year in which clocks are set, times are as Debian's cron has them: a schedule of fixed hours and
-minutes has each of its times once, moved to the end of the hour that is left out, and the first time of the hour that
-comes twice. One with a star in these two fields goes on by what the clock shows.
+Where clocks are set, be it by an hour or by half of one, times are as Debian's cron has them: a schedule of fixed hours
+and minutes has each of its times once, moved to the end of what clocks leave out, and the first time of what they show
+twice. One with a star in these two fields goes on by what the clock shows.
 """
 
 from __future__ import annotations
 
 import functools
+import heapq
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
@@ -23,6 +24,7 @@ from cronsim import CronSim, CronSimError
 from gpudask.api.cron_job import SCHEDULE_ADVICE, TIME_ZONE_ADVICE
 
 MINUTE_SECONDS = 60.0
+_LONGEST_CHANGE = timedelta(hours=3)  # of clocks: two hours, at Troll station
 # So many passed-over times are counted at once: a schedule of every minute, after a year, has half a million.
 MOST_MISSED = 100
 _MACROS = {
@@ -63,6 +65,12 @@ class Schedule:
     expression: str
     zone: ZoneInfo
 
+    @property
+    def is_fixed(self) -> bool:
+        """Whether its hours and minutes are numbers: then it has each of its times once."""
+        minute, hour, *_ = self.expression.split()
+        return not minute.startswith("*") and not hour.startswith("*")
+
     def after(self, time: float) -> float | None:
         """The first time after `time`; None: there is none in the next fifty years."""
         return next(self._from(time), None)
@@ -93,17 +101,42 @@ class Schedule:
         return count
 
     def _from(self, time: float) -> Iterator[float]:
-        """The times after `time`, one after another."""
+        """The times after `time`, one after another.
+
+        CronSim goes through what a clock without a zone shows: with one it steps over minutes where clocks are set by
+        half an hour, or at midnight. When the zone's clocks show that is found here.
+        """
         if not 0.0 <= time < _LAST_TIME:
             return
-        begin = datetime.fromtimestamp(int(time), UTC).astimezone(self.zone)
+        begin = self._shown(int(time))
+        if self._shown(int(time) + _LONGEST_CHANGE.seconds) - begin < _LONGEST_CHANGE:
+            begin -= _LONGEST_CHANGE  # clocks are set back soon, and then show once more what has passed
+        last, found = time, list[float]()  # `found`: a heap, since second times come after others' first ones
         try:
-            for found in CronSim(self.expression, begin):
-                # In the hour that comes twice CronSim goes on by what the clock shows.
-                if (seconds := found.timestamp()) > time:
-                    yield seconds
+            for shown in CronSim(self.expression, begin):
+                times = self._times_of(shown)
+                for each in times:
+                    heapq.heappush(found, each)
+                while times and found and found[0] <= times[0]:
+                    if (soonest := heapq.heappop(found)) > last:
+                        yield (last := soonest)
         except (OverflowError, CronSimError):
             return
+
+    def _shown(self, time: float) -> datetime:
+        """What clocks of the zone show, without the zone."""
+        return datetime.fromtimestamp(time, UTC).astimezone(self.zone).replace(tzinfo=None)
+
+    def _times_of(self, shown: datetime) -> list[float]:
+        """The times at which clocks of the zone show this, as the schedule has them."""
+        while (times := self._times_as_shown(shown)) == [] and self.is_fixed:
+            shown += timedelta(minutes=1)
+        return times[:1] if self.is_fixed else times
+
+    def _times_as_shown(self, shown: datetime) -> list[float]:
+        """None in what clocks leave out, two in what they show twice. The first never falls as `shown` rises."""
+        times = {shown.replace(tzinfo=self.zone, fold=fold).timestamp() for fold in (0, 1)}
+        return sorted(time for time in times if self._shown(time) == shown)
 
 
 @functools.lru_cache(maxsize=1024)
