@@ -100,6 +100,11 @@ class JobReconciler:
         self._never_ran.add(uid)
 
     @property
+    def has_begun(self) -> bool:
+        """Whether its program may have run."""
+        return self._status.attempts > 0
+
+    @property
     def looks_at_clusters(self) -> bool:
         """Whether a change of its cluster may matter now."""
         return awaits_cluster(self._status) or self._status.has_ended

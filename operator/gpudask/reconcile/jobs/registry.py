@@ -61,9 +61,11 @@ class JobRegistry:
         self._leads = False
         self._running: dict[str, _Job] = {}
         self._named: dict[str, str] = {}  # by namespace/name: the key of the one that exists
+        self._names: dict[str, str] = {}  # the same, the other way round, of all that are known
         # Called with `namespace/name` of a job that changed, or is gone.
         self.on_job: Callable[[str], None] = lambda _name: None
         self._users: dict[str, set[str]] = {}  # namespace/name of a cluster -> keys of the jobs that look at it
+        self._used: dict[str, set[str]] = {}  # the same, the other way round
         self.jobs = Caches([])
         self.runners = Caches([])
 
@@ -110,12 +112,20 @@ class JobRegistry:
     def _note_name(self, key: str, copy: JobCopy | None) -> None:
         if copy is not None:
             name = f"{copy.body['metadata']['namespace']}/{copy.body['metadata']['name']}"
-            self._named[name] = key
+            self._named[name], self._names[key] = key, name
         else:
-            name = next((name for name, known in self._named.items() if known == key), "")
-            self._named.pop(name, None)
-        if name:
-            self.on_job(name)
+            name = self._names.pop(key, "")
+            if self._named.get(name) != key:  # another one has its name by now
+                return
+            del self._named[name]
+        self.on_job(name)
+
+    def wake_unbegun(self, key: str) -> None:
+        """Have a job look again at what it waits for, unless it has begun."""
+        if (job := self._running.get(key)) is None:
+            self.job_changed(key)
+        elif not job.reconciler.has_begun:
+            job.passes.wake()
 
     def runner_changed(self, key: str) -> None:
         """A pod of a job's changed."""
@@ -148,11 +158,12 @@ class JobRegistry:
     def _note_cluster(self, key: str, reconciler: JobReconciler) -> None:
         for name in reconciler.cluster_names:
             self._users.setdefault(name, set()).add(key)
+            self._used.setdefault(key, set()).add(name)
 
     def _ended(self, key: str, task: asyncio.Task[None]) -> None:
         if (job := self._running.get(key)) is not None and job.task is task:
             del self._running[key]
-        for name in [name for name, keys in self._users.items() if key in keys]:
+        for name in self._used.pop(key, ()):
             self._users[name].discard(key)
             if not self._users[name]:
                 del self._users[name]

@@ -89,7 +89,7 @@ class CronJobRegistry:
                 running.passes.edited()
             running.passes.wake()
         for job in tuple(self._controlled.get(key, ())):
-            self._jobs.job_changed(job)
+            self._jobs.wake_unbegun(job)
 
     def job_changed(self, key: str) -> None:
         """A job was created, changed, or is gone."""
