@@ -7,11 +7,21 @@ from typing import Any
 
 import pytest
 
-from gpudask.api.cron_job import CronJobConditionType, CronJobReason, parse_cron_job_status
+from gpudask.api import Json
+from gpudask.api.cron_job import MAX_ACTIVE, CronJobConditionType, CronJobReason, parse_cron_job_status
 from gpudask.api.job import UnreadableStatusError
 from gpudask.api.status import iso
-from gpudask.jobs.cron.observation import CreateJob, CronJobPlan, DeleteJob, Problem, job_name, seen_job
-from gpudask.jobs.cron.plan import plan
+from gpudask.jobs.cron.observation import (
+    CreateJob,
+    CronJobPlan,
+    DeleteJob,
+    JobReader,
+    Problem,
+    SeenJob,
+    job_name,
+    seen_job,
+)
+from gpudask.jobs.cron.plan import MOST_DELETIONS, plan
 from tests.jobs.cron.builders import NOON, cron_job, decided, job, seen, status
 
 TEN = 600.0
@@ -188,3 +198,54 @@ def test_nothing_that_can_only_be_refused_replaces_a_job_that_runs():
     at, known = NOON + TEN, decided(NOON, running)
     assert plan(seen(of, running, at=at, status=known)).actions == (DeleteJob(running),)
     assert plan(seen(of, running, at=at, status=known, problem=problem)).actions == ()
+
+
+def many(amount: int, *, of: float = NOON, **more: Any) -> list[SeenJob]:
+    """Jobs of so many times, of which this one is the newest."""
+    return [job(of - n * TEN, begun=True, **more) for n in reversed(range(amount))]
+
+
+def test_a_hundred_jobs_are_replaced_some_at_a_time_the_oldest_first_and_that_is_told():
+    of, active = cron_job(concurrencyPolicy="Replace"), many(MAX_ACTIVE)
+    planned = plan(seen(of, *active, at=NOON + TEN, status=decided(NOON, *active)))
+    assert planned.actions == tuple(DeleteJob(each) for each in active[:MOST_DELETIONS])
+    assert said(planned).startswith("False Replaced: 2026-11-27T12:10:00Z waits until 100 jobs are deleted")
+    passes, status = 0, planned.status
+    while active:
+        planned = plan(seen(of, *active, at=NOON + TEN, status=status))
+        gone = [action.job for action in planned.actions if isinstance(action, DeleteJob)]
+        assert gone
+        active, status, passes = [each for each in active if each not in gone], planned.status, passes + 1
+    assert passes == MAX_ACTIVE // MOST_DELETIONS
+    assert plan(seen(of, at=NOON + TEN, status=status)).actions == (CreateJob(NOON + TEN),)
+
+
+def test_no_more_jobs_are_recorded_than_a_status_holds_where_replaced_ones_stay_for_a_finalizer():
+    of, active = cron_job(concurrencyPolicy="Replace"), many(MAX_ACTIVE, deleting=True)
+    planned = plan(seen(of, *active, job(NOON + TEN), at=NOON + TEN, status=decided(NOON, *active)))
+    assert planned.actions == ()
+    assert len(planned.status.active) == MAX_ACTIVE
+    assert said(planned).startswith("False TooManyActive")
+
+
+def test_a_time_that_is_due_does_not_wait_for_a_long_history():
+    ended = many(5000, ended_at=NOON, succeeded=True)
+    planned = plan(seen(cron_job(), *ended, at=NOON + TEN, status=decided(NOON)))
+    assert planned.actions[0] == CreateJob(NOON + TEN)
+    assert len(planned.actions) == 1 + MOST_DELETIONS
+
+
+def test_each_version_of_a_job_is_read_once():
+    reader, bodies = JobReader(), [written(number) for number in range(3)]
+    before = reader.read(bodies, "nightly")
+    bodies[1] = written(1, version="2", attempts=1)
+    after = reader.read(bodies[:2], "nightly")
+    assert after[0] is before[0]
+    assert (before[1].begun, after[1].begun) == (False, True)
+    assert reader.read(bodies, "nightly")[2] is not before[2], "what is gone is not remembered"
+
+
+def written(number: int, *, version: str = "1", **status: Any) -> Json:
+    """A job as the API server has it."""
+    name = job_name("nightly", NOON + number * TEN)
+    return {"metadata": {"name": name, "uid": f"uid-{number}", "resourceVersion": version}, "status": status}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gpudask.api import Json
@@ -93,6 +94,21 @@ def controller_key(metadata: Json) -> str:
         return owner_key(metadata, CRON_JOB_KIND)
     except fields.UnreadableError:
         return ""
+
+
+class JobReader:
+    """Reads the jobs of one cron job, each version once: a pass costs what has changed, not what is there."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], SeenJob] = {}
+
+    def read(self, bodies: Iterable[Json], cron_job: str) -> tuple[SeenJob, ...]:
+        """The jobs of these objects of the API server, by name, as the cron job of this name sees them."""
+        known, self._known = self._known, {}
+        for body in bodies:
+            version = body["metadata"]["uid"], str(body["metadata"].get("resourceVersion", ""))
+            self._known[version] = known.get(version) or seen_job(body, cron_job)
+        return tuple(sorted(self._known.values(), key=lambda job: job.name))
 
 
 def seen_job(body: Json, cron_job: str) -> SeenJob:

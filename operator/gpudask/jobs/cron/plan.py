@@ -39,6 +39,8 @@ from gpudask.jobs.cron.observation import (
 )
 from gpudask.jobs.cron.schedule import MOST_MISSED, Schedule, ScheduleError, parse_schedule
 
+# Of a pass: where a hundred jobs are replaced, or somebody made thousands, it still comes to what is due.
+MOST_DELETIONS = 20
 _MESSAGE_LENGTH = 1024
 _Told = tuple[bool, CronJobReason, str]  # of a condition: whether it holds, why, and the same for people
 
@@ -56,16 +58,24 @@ def plan(seen: CronJobObservation) -> CronJobPlan:
         reason = CronJobReason.TIME_ZONE if error.is_zone else CronJobReason.SCHEDULE
         status = status.model_copy(update={"next_schedule_time": ""})
         return CronJobPlan(
-            history, with_condition(status, seen.now, CronJobConditionType.ACCEPTED, (False, reason, str(error)))
+            _bounded(history),
+            with_condition(status, seen.now, CronJobConditionType.ACCEPTED, (False, reason, str(error))),
         )
     following = schedule.after(seen.now)
     upcoming = _text(following) if following is not None and not spec.suspend else ""
     status = status.model_copy(update={"next_schedule_time": upcoming})
     status = with_condition(status, seen.now, CronJobConditionType.ACCEPTED, _accepted(seen))
-    actions, status = _due(seen, schedule, status)
+    due, status = _due(seen, schedule, status)
     wait = None if following is None else max(0.0, following - seen.now)
     waits = [each for each in (wait, seen.problem.wait_seconds if seen.problem is not None else None) if each]
-    return CronJobPlan((*history, *actions), status, min(waits, default=None))
+    return CronJobPlan(_bounded((*due, *history)), status, min(waits, default=None))
+
+
+def _bounded(actions: tuple[Action, ...]) -> tuple[Action, ...]:
+    """The actions of one pass: of deletions the first ones, so that it ends soon. Each of them brings another pass."""
+    deletions = [action for action in actions if isinstance(action, DeleteJob)]
+    left_over = set(deletions[MOST_DELETIONS:])
+    return tuple(action for action in actions if action not in left_over)
 
 
 def decided_until(seen: CronJobObservation) -> float:
@@ -91,30 +101,44 @@ def _due(
         return strays, with_condition(status, seen.now, CronJobConditionType.STARTING, text)
     if time is None:
         return strays, _passed_over(seen, schedule, status, decided)
-    if why := _waits(status, seen, time):
-        return strays, with_condition(status, seen.now, CronJobConditionType.STARTING, (False, *why))
-    is_refused = seen.problem is not None and seen.problem.wait_seconds > 0
-    blocking = [item.uid for item in status.active if not _is_deleting(seen, item)]
-    if blocking and spec.concurrency_policy == ConcurrencyPolicy.REPLACE:
-        # Where none can be made, nothing would come in its place.
-        replaced = () if is_refused else tuple(DeleteJob(job) for job in seen.jobs if job.uid in blocking)
-        return (*strays, *replaced), status
+    if (waits := _waits(status, seen, time)) is not None:
+        replaced, told = waits
+        return (*strays, *replaced), with_condition(status, seen.now, CronJobConditionType.STARTING, told)
     job = next((job for job in seen.jobs if job.name == job_name(seen.cron_job.name, time)), None)
     if job is not None and not job.deleting:
         passed = 0 if status.suspended else schedule.count(decided, time)
         return strays, _begun(seen, status, job, time, passed)
-    return (strays if job is not None or is_refused else (*strays, CreateJob(time))), status
+    return (strays if job is not None or _is_refused(seen) else (*strays, CreateJob(time))), status
 
 
-def _waits(status: CronJobStatus, seen: CronJobObservation, time: float) -> tuple[CronJobReason, str] | None:
-    """Why the job of a time that is due may not begin yet."""
-    if status.active and seen.cron_job.spec.concurrency_policy == ConcurrencyPolicy.FORBID:
-        text = f"{_text(time)} waits until {status.active[0].name} has ended: spec.concurrencyPolicy is Forbid"
-        return CronJobReason.WAITS, text
+def _waits(status: CronJobStatus, seen: CronJobObservation, time: float) -> tuple[tuple[DeleteJob, ...], _Told] | None:
+    """Why the job of a time that is due may not begin yet, and whom it replaces."""
+    policy, at = seen.cron_job.spec.concurrency_policy, _text(time)
+    if policy == ConcurrencyPolicy.REPLACE and (replaced := _replaced(status, seen)):
+        if seen.problem is not None and _is_refused(seen):  # nothing would come in their place
+            return (), (False, seen.problem.reason, seen.problem.message)
+        amount = "1 job is" if len(replaced) == 1 else f"{len(replaced)} jobs are"
+        text = f"{at} waits until {amount} deleted: spec.concurrencyPolicy is Replace"
+        return replaced, (False, CronJobReason.REPLACED, text)
+    if status.active and policy == ConcurrencyPolicy.FORBID:
+        text = f"{at} waits until {status.active[0].name} has ended: spec.concurrencyPolicy is Forbid"
+        return (), (False, CronJobReason.WAITS, text)
     if len(status.active) >= MAX_ACTIVE:
-        text = f"{_text(time)} waits: {len(status.active)} jobs have not ended, and more are not begun at once"
-        return CronJobReason.TOO_MANY, text
+        text = f"{at} waits: {len(status.active)} jobs have not ended, and more are not begun at once"
+        return (), (False, CronJobReason.TOO_MANY, text)
     return None
+
+
+def _replaced(status: CronJobStatus, seen: CronJobObservation) -> tuple[DeleteJob, ...]:
+    """The deletion of jobs that have not ended, the oldest first; of those that are being deleted no more."""
+    there = {job.uid: job for job in seen.jobs}
+    active = [there[item.uid] for item in status.active if item.uid in there]
+    return tuple(DeleteJob(job) for job in active if not job.deleting)
+
+
+def _is_refused(seen: CronJobObservation) -> bool:
+    """Whether no job can be made for now."""
+    return seen.problem is not None and seen.problem.wait_seconds > 0
 
 
 def _begun(seen: CronJobObservation, status: CronJobStatus, job: SeenJob, time: float, passed: int) -> CronJobStatus:
@@ -185,10 +209,6 @@ def _with_ends(seen: CronJobObservation) -> CronJobStatus:
             "last_successful_time": _text(last) if last else "",
         }
     )
-
-
-def _is_deleting(seen: CronJobObservation, item: ActiveJob) -> bool:
-    return all(job.deleting for job in seen.jobs if job.uid == item.uid)
 
 
 def _strays(seen: CronJobObservation, decided: float, due: float | None) -> Iterator[Action]:

@@ -28,11 +28,11 @@ from gpudask.jobs.cron.observation import (
     CreateJob,
     CronJobObservation,
     DeleteJob,
+    JobReader,
     Problem,
     SeenJob,
     controller_key,
     job_name,
-    seen_job,
 )
 from gpudask.jobs.cron.plan import plan, with_condition
 from gpudask.reconcile.context import Context
@@ -63,6 +63,7 @@ class CronJobReconciler:
         self._jobs = jobs
         self._cron_jobs = cron_jobs
         self._jobs_of = jobs_of
+        self._reader = JobReader()
         self._wake = wake
         metadata = body["metadata"]
         self._identity = Identity(metadata["name"], metadata["namespace"], metadata["uid"])
@@ -163,9 +164,8 @@ class CronJobReconciler:
         for item in self._status.active:
             if item.uid not in known:
                 await self._find(item.name, item.uid)
-        jobs = (seen_job(body, cron_job.name) for body in self._jobs_of())
-        ordered = tuple(sorted(jobs, key=lambda job: job.name))
-        return CronJobObservation(cron_job, self._status, ordered, self._now(), self._trouble(cron_job))
+        jobs = self._reader.read(self._jobs_of(), cron_job.name)
+        return CronJobObservation(cron_job, self._status, jobs, self._now(), self._trouble(cron_job))
 
     def _trouble(self, cron_job: CronJob) -> Problem | None:
         template = Template(spec=cron_job.spec.job_template.spec.runner.template.spec)
