@@ -9,9 +9,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
+from gpudask.api.cron_job import CronJobStatus
+from gpudask.api.job import JobPhase, JobReason
 from gpudask.api.reasons import ConditionType, Reason
 from gpudask.api.status import CauseSeconds, Condition, Demand, OwnerSeconds, PoolStatus, Status
 from gpudask.metrics.clusters import ClusterMetrics, Feed, Report
+from gpudask.metrics.jobs import JobState
 from gpudask.metrics.operator import Metrics
 from gpudask.metrics.pools import PoolLimits
 from tests.alerts.scraping import Target
@@ -24,6 +27,12 @@ _CONDITIONS = {
     ConditionType.SCHEDULER_READY: Reason.SCHEDULER_RUNNING,
     ConditionType.DEGRADED: Reason.CRASHING,
 }
+_CRON_JOB = {
+    "missed": 1,
+    "lastScheduleTime": "2026-11-27T12:00:00Z",
+    "nextScheduleTime": "2026-11-28T12:00:00Z",
+    "conditions": [{"type": "Accepted", "status": "False", "reason": "LimitExceeded"}],
+}
 
 
 @contextmanager
@@ -34,6 +43,9 @@ def operators() -> Iterator[list[Target]]:
     clusters = [_cluster(namespace, name) for namespace, name in CLUSTERS]
     for number, cluster in enumerate(clusters):
         leader.keep(str(number), cluster)
+    leader.jobs.set_job("lab/1", JobState(JobPhase.RUNNING))
+    leader.jobs.set_job("lab/2", JobState(JobPhase.PENDING, JobReason.CLUSTER_PENDING, time.monotonic()))
+    leader.jobs.set_cron_job("lab/3", "nightly", CronJobStatus.model_validate(_CRON_JOB), suspended=False)
 
     def worked() -> str:
         for cluster in clusters:
@@ -64,6 +76,11 @@ def _go_on(leader: Metrics, cluster: ClusterMetrics) -> None:
     leader.count_request("GET", 0)
     leader.count_error(Reason.OPERATOR_FAILED)
     leader.relists("pods")()
+    leader.count_job_start("first")
+    leader.count_job_attempt("failed")
+    leader.count_job_end("RetriesSpent")
+    leader.jobs.runner_ended(["pod"], time.monotonic() - 1)
+    leader.jobs.pod_gone("pod", time.monotonic())
     leader.reflector_age.labels("pods").set(1)
     leader.drain_seconds.observe(3)
     leader.drain_moved_bytes.inc(1000)

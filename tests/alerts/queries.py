@@ -12,6 +12,8 @@ from typing import Any
 
 import yaml
 
+from gpudask.api.cron_job import CronJobConditionType, CronJobReason
+from gpudask.api.job import JobReason
 from gpudask.api.reasons import ConditionType, Reason
 from gpudask.metrics import families
 from gpudask.metrics.families import Family, Kind
@@ -23,7 +25,9 @@ DASHBOARDS = sorted((FILES / "dashboards").glob("*.json"))
 TARGET_LABELS = {"namespace", "job", "instance", "pod"}
 # By the names that the chart's own files have; the chart writes those of its `attribution`.
 _ATTRIBUTION = {"label_team", "label_project", "label_user"}
-_FAMILIES = {family.name: family for family in (*families.CLUSTER_FAMILIES, *families.OPERATOR_FAMILIES)}
+_FAMILIES = {
+    family.name: family for family in (*families.CLUSTER_FAMILIES, *families.JOB_FAMILIES, *families.OPERATOR_FAMILIES)
+}
 # What Grafana puts in, for a Prometheus that lives for some seconds.
 GRAFANA = {
     "$__rate_interval": "10s",
@@ -101,6 +105,10 @@ def _exposed(family: Family) -> dict[str, frozenset[str]]:
 
 def _values(metric: str, label: str) -> frozenset[str] | None:
     """The values that a label can have there; None: any."""
+    if metric == families.CRON_JOB_CONDITION.name and label in ("condition", "reason"):
+        return frozenset(CronJobConditionType if label == "condition" else CronJobReason)
+    if metric == families.JOBS_WAITING.name and label == "reason":
+        return frozenset(JobReason)
     if label == "condition":
         return frozenset(ConditionType)
     if label == "cause":

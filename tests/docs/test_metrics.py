@@ -7,11 +7,11 @@ import re
 import pytest
 
 from gpudask.metrics import reference
-from gpudask.metrics.families import CLUSTER_FAMILIES, OPERATOR_FAMILIES, POOL_KINDS, Family, Kind
+from gpudask.metrics.families import CLUSTER_FAMILIES, JOB_FAMILIES, OPERATOR_FAMILIES, POOL_KINDS, Family, Kind
 from tests.conftest import ROOT
 
 PAGE = ROOT / "docs" / "metrics.md"
-ALL = {family.name: family for family in (*CLUSTER_FAMILIES, *OPERATOR_FAMILIES)}
+ALL = {family.name: family for family in (*CLUSTER_FAMILIES, *JOB_FAMILIES, *OPERATOR_FAMILIES)}
 
 
 def test_the_tables_are_current():

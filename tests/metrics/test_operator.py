@@ -17,7 +17,7 @@ from local.host.commands import run
 from local.programs.prometheus import Prometheus
 from tests.metrics.reading import names, read, value
 
-ALL = (*families.CLUSTER_FAMILIES, *families.OPERATOR_FAMILIES)
+ALL = (*families.CLUSTER_FAMILIES, *families.JOB_FAMILIES, *families.OPERATOR_FAMILIES)
 
 
 def a_cluster(name: str = "demo") -> ClusterMetrics:

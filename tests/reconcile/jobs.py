@@ -41,6 +41,9 @@ class Jobs:
         kind = "application/merge-patch+json"
         await self._stage.api.request("PATCH", f"{self._path}/{name}", body={"spec": spec}, content_type=kind)
 
+    async def delete(self, name: str = "sums") -> None:
+        await self._stage.api.request("DELETE", f"{self._path}/{name}")
+
     async def status(self, name: str = "sums") -> Json:
         return ((await self.get(name)) or {}).get("status", {})
 

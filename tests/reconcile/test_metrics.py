@@ -16,9 +16,11 @@ from gpudask.metrics import families
 from gpudask.reconcile.operator import Operator
 from local.host.commands import run
 from local.programs.prometheus import Prometheus
-from tests.builders import a_pool
+from tests.builders import a_manifest, a_pool
 from tests.metrics.reading import Series, names, read, value
 from tests.planning.builders import gpu_pool
+from tests.reconcile.cron_jobs import CronJobs
+from tests.reconcile.jobs import Jobs
 from tests.reconcile.stage import Stage, eventually, operating
 
 pytestmark = pytest.mark.api
@@ -117,6 +119,53 @@ async def test_pods_without_a_node_are_counted_with_their_time(stage: Stage, ope
         return value(await look(operator), "gpudask_pool_unschedulable_seconds_total", pool="gpu") or 0.0
 
     await eventually(later, lambda seconds: seconds > before, "the time goes on")
+
+
+async def test_a_job_is_counted_until_it_is_deleted_and_how_soon_it_gave_its_gpus_back(
+    stage: Stage, operator: Operator
+):
+    jobs = Jobs(stage)
+    pools = a_pool(replicas=1), a_pool("gpu", replicas=2, gpu={"count": 1})
+    await jobs.apply(cluster={"spec": a_manifest(*pools)["spec"]}, retries=1)
+    where = {"namespace": stage.namespace}
+    await shows(operator, "gpudask_jobs", 1, phase="Running", **where)
+    await shows(operator, "gpudask_pool_gpus_held", 2, pool="gpu", **where)
+    stage.kubelet.exits |= {"sums-runner-1": 3, "sums-runner-2": 0}
+    stage.kubelet.look_again()
+    found = await shows(operator, "gpudask_jobs", 1, phase="Complete", **where)
+    assert value(found, "gpudask_job_starts_total", attempt="first") == 1
+    assert value(found, "gpudask_job_starts_total", attempt="retry") == 1
+    assert value(found, "gpudask_job_attempts_total", outcome="failed") == 1
+    assert value(found, "gpudask_job_attempts_total", outcome="succeeded") == 1
+    assert value(found, "gpudask_job_ends_total", reason="RunnerSucceeded") == 1
+    assert value(found, "gpudask_jobs_longest_wait_seconds", **where) == 0
+
+    async def released() -> float:
+        return value(await look(operator), "gpudask_job_gpu_release_seconds_count") or 0.0
+
+    await eventually(released, lambda count: count >= 1, "the GPUs were given back")
+    await jobs.delete()
+    await shows(operator, "gpudask_jobs", None, phase="Complete", **where)
+
+
+async def test_a_job_that_waits_says_for_what(stage: Stage, operator: Operator):
+    await Jobs(stage).apply(cluster={"name": "nobody"})
+    where = {"namespace": stage.namespace}
+    await shows(operator, "gpudask_jobs_waiting", 1, reason="ClusterMissing", **where)
+    found = await look(operator)
+    assert (value(found, "gpudask_jobs_longest_wait_seconds", **where) or 0.0) > 0
+    assert value(found, "gpudask_jobs", phase="Pending", **where) == 1
+
+
+async def test_a_cron_job_is_seen_with_its_times(stage: Stage, operator: Operator):
+    crons = CronJobs(stage)
+    await crons.apply("0 0 1 1 *")
+    await crons.make_due()
+    found = await shows(operator, "gpudask_cronjob_active_jobs", 1, cronjob="nightly", namespace=stage.namespace)
+    assert value(found, "gpudask_cronjob_last_schedule_time_seconds", cronjob="nightly")
+    assert value(found, "gpudask_cronjob_condition", cronjob="nightly", condition="Accepted") == 1
+    missed = value(found, "gpudask_cronjob_missed_total", cronjob="nightly")
+    assert missed == (await crons.status())["missed"] > 0
 
 
 async def test_the_kinds_that_it_watches_have_an_age_each(operator: Operator):

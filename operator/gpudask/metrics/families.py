@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gpudask.api.job import JobPhase, JobReason
 from gpudask.api.reasons import Cause, Reason
 
 
@@ -50,6 +51,21 @@ PASS_ERRORS = tuple(
         Reason.OPERATOR_FAILED,
         Reason.QUOTA,
         Reason.TEMPLATE_REFUSED,
+    )
+)
+JOB_PHASES = tuple(phase.value for phase in JobPhase)
+JOB_REASONS = tuple(reason.value for reason in JobReason)
+JOB_STARTS = ("first", "retry", "resumed")
+JOB_OUTCOMES = ("succeeded", "failed", "refused", "lost", "deadline", "suspended")
+JOB_ENDS = tuple(
+    reason.value
+    for reason in (
+        JobReason.COMPLETED,
+        JobReason.RETRIES_SPENT,
+        JobReason.FAIL_EXIT_CODE,
+        JobReason.DEADLINE,
+        JobReason.NODES_REFUSED,
+        JobReason.TEMPLATE_REFUSED,
     )
 )
 
@@ -270,6 +286,100 @@ UNREADABLE_OBJECTS = Family(
 LEADER = Family("gpudask_leader", Kind.GAUGE, "Whether this operator leads: 1 or 0.")
 BUILD_INFO = Family("gpudask_build_info", Kind.GAUGE, "1, with the operator's version.", ("version",))
 
+_JOBS = ("namespace",)
+_CRON_JOB = ("namespace", "cronjob")
+JOBS = Family("gpudask_jobs", Kind.GAUGE, "Jobs of the namespace by phase.", (*_JOBS, "phase"), states=JOB_PHASES)
+JOBS_WAITING = Family(
+    "gpudask_jobs_waiting",
+    Kind.GAUGE,
+    "Jobs whose program should run and does not, by the reason in their status. Suspended ones and back-offs aside.",
+    (*_JOBS, "reason"),
+)
+JOBS_LONGEST_WAIT = Family(
+    "gpudask_jobs_longest_wait_seconds",
+    Kind.GAUGE,
+    "For how long that of these which has waited longest has waited; 0 without one.",
+    _JOBS,
+)
+CRON_JOBS = Family("gpudask_cronjobs", Kind.GAUGE, "Cron jobs of the namespace.", _JOBS)
+CRON_JOB_CONDITION = Family(
+    "gpudask_cronjob_condition",
+    Kind.GAUGE,
+    "A condition of the cron job's status and its reason: 1 if it is True, 0 if False, -1 if Unknown.",
+    (*_CRON_JOB, "condition", "reason"),
+)
+CRON_JOB_ACTIVE = Family("gpudask_cronjob_active_jobs", Kind.GAUGE, "Its jobs that have not ended.", _CRON_JOB)
+CRON_JOB_SUSPENDED = Family(
+    "gpudask_cronjob_suspended", Kind.GAUGE, "Whether its spec says that it makes no jobs: 1 or 0.", _CRON_JOB
+)
+CRON_JOB_LAST = Family(
+    "gpudask_cronjob_last_schedule_time_seconds",
+    Kind.GAUGE,
+    "The last time of its schedule that was begun, since the epoch. Absent: none was.",
+    _CRON_JOB,
+)
+CRON_JOB_LAST_SUCCESS = Family(
+    "gpudask_cronjob_last_successful_time_seconds",
+    Kind.GAUGE,
+    "When a job of it last succeeded, since the epoch. Absent: none has.",
+    _CRON_JOB,
+)
+CRON_JOB_NEXT = Family(
+    "gpudask_cronjob_next_schedule_time_seconds",
+    Kind.GAUGE,
+    "The next time of its schedule, since the epoch. Absent: none, or it is suspended.",
+    _CRON_JOB,
+)
+CRON_JOB_MISSED = Family(
+    "gpudask_cronjob_missed_total",
+    Kind.COUNTER,
+    "Times of its schedule that were passed over. It survives the operator's restarts.",
+    _CRON_JOB,
+)
+JOB_FAMILIES = (
+    JOBS,
+    JOBS_WAITING,
+    JOBS_LONGEST_WAIT,
+    CRON_JOBS,
+    CRON_JOB_CONDITION,
+    CRON_JOB_ACTIVE,
+    CRON_JOB_SUSPENDED,
+    CRON_JOB_LAST,
+    CRON_JOB_LAST_SUCCESS,
+    CRON_JOB_NEXT,
+    CRON_JOB_MISSED,
+)
+"""Those of jobs and cron jobs, by the leader alone."""
+
+JOB_STARTS_TOTAL = Family(
+    "gpudask_job_starts_total",
+    Kind.COUNTER,
+    "Attempts of jobs that began: the first one of a job, one after a failure, or one after its suspension.",
+    ("attempt",),
+    states=JOB_STARTS,
+)
+JOB_ATTEMPTS_TOTAL = Family(
+    "gpudask_job_attempts_total",
+    Kind.COUNTER,
+    "Attempts of jobs that ended: refused ones never got to run, lost ones went with their pod or its node.",
+    ("outcome",),
+    states=JOB_OUTCOMES,
+)
+JOB_ENDS_TOTAL = Family(
+    "gpudask_job_ends_total",
+    Kind.COUNTER,
+    "Jobs that ended, by the reason of their condition Complete or Failed.",
+    ("reason",),
+    states=JOB_ENDS,
+)
+JOB_GPU_RELEASE = Family(
+    "gpudask_job_gpu_release_seconds",
+    Kind.HISTOGRAM,
+    "From when a runner was seen to have ended until the last pod with GPUs of the job's own cluster was gone.",
+    (),
+    (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0),
+)
+
 OPERATOR_FAMILIES = (
     DEMAND_TO_POD,
     DEMAND_TO_WORKER,
@@ -278,6 +388,10 @@ OPERATOR_FAMILIES = (
     DRAIN_MOVED_BYTES,
     PASS_DURATION,
     PASS_ERRORS_TOTAL,
+    JOB_STARTS_TOTAL,
+    JOB_ATTEMPTS_TOTAL,
+    JOB_ENDS_TOTAL,
+    JOB_GPU_RELEASE,
     RELISTS,
     REFLECTOR_AGE,
     API_REQUESTS,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import TypeVar
 
 from prometheus_client import (
@@ -27,6 +28,7 @@ from gpudask.metrics import families
 from gpudask.metrics.clusters import ClusterMetrics
 from gpudask.metrics.exposition import header, utf8
 from gpudask.metrics.families import Family
+from gpudask.metrics.jobs import JobMetrics
 
 T = TypeVar("T", Counter, Histogram)
 _LOG = logging.getLogger(__name__)
@@ -58,6 +60,10 @@ class Metrics:
         self.drain_moved_bytes = self._counter(families.DRAIN_MOVED_BYTES)
         self.pass_seconds = self._histogram(families.PASS_DURATION)
         self._pass_errors = self._counter(families.PASS_ERRORS_TOTAL)
+        self._job_starts = self._counter(families.JOB_STARTS_TOTAL)
+        self._job_attempts = self._counter(families.JOB_ATTEMPTS_TOTAL)
+        self._job_ends = self._counter(families.JOB_ENDS_TOTAL)
+        self.jobs = JobMetrics(self._histogram(families.JOB_GPU_RELEASE).observe)
         self._relists = self._counter(families.RELISTS)
         self.reflector_age = self._gauge(families.REFLECTOR_AGE)
         self._requests = self._counter(families.API_REQUESTS)
@@ -82,6 +88,18 @@ class Metrics:
     def count_error(self, reason: Reason) -> None:
         """Count a failure of a pass or of a step of it; the conditions have the same reason."""
         self._pass_errors.labels(reason.value).inc()
+
+    def count_job_start(self, attempt: str) -> None:
+        """Count an attempt of a job that began; `attempt`: one of `families.JOB_STARTS`."""
+        self._job_starts.labels(attempt).inc()
+
+    def count_job_attempt(self, outcome: str) -> None:
+        """Count an attempt of a job that ended; `outcome`: one of `families.JOB_OUTCOMES`."""
+        self._job_attempts.labels(outcome).inc()
+
+    def count_job_end(self, reason: str) -> None:
+        """Count a job that ended, by the reason of its condition."""
+        self._job_ends.labels(reason if reason in families.JOB_ENDS else "Other").inc()
 
     def relists(self, kind: str) -> Callable[[], None]:
         """What is to be called for each list of all objects of a kind."""
@@ -118,6 +136,7 @@ class Metrics:
         if not self.leads():
             return
         clusters, now = tuple(self._clusters.values()), self.clock()
+        yield from self._of_jobs(now)
         for family in families.CLUSTER_FAMILIES:
             lines = [header(family)]
             for cluster in clusters:
@@ -126,6 +145,13 @@ class Metrics:
                     yield utf8(lines)
                     lines.clear()
             yield utf8(lines)
+
+    def _of_jobs(self, now: float) -> Iterator[bytes]:
+        for family in families.JOB_FAMILIES:
+            yield utf8([header(family)])
+            samples = self.jobs.samples(family, now)
+            while lines := list(islice(samples, _LINES_A_STEP)):
+                yield utf8(lines)
 
     def _samples(self, cluster: ClusterMetrics, family: Family, now: float) -> list[str]:
         """The samples of a cluster; none where they cannot be made: the others' are read all the same."""

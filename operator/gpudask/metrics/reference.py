@@ -9,10 +9,10 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from gpudask.metrics.families import CLUSTER_FAMILIES, OPERATOR_FAMILIES, Family
+from gpudask.metrics.families import CLUSTER_FAMILIES, JOB_FAMILIES, OPERATOR_FAMILIES, Family
 
 _UNITS = ("seconds", "bytes", "tasks", "pods", "gpus")
-_TABLES = {"clusters": CLUSTER_FAMILIES, "operator": OPERATOR_FAMILIES}
+_TABLES = {"clusters": CLUSTER_FAMILIES, "jobs": JOB_FAMILIES, "operator": OPERATOR_FAMILIES}
 
 
 def page(text: str) -> str:

@@ -176,7 +176,7 @@ class Operator:
             parse_pod,
             metadata_only=False,
             merge=merge_pods(api.clock),
-            on_gone=self.registry.pod_gone,
+            on_gone=self._pod_gone,
         )
         dependents = {
             kind: self._caches(api, kind, plural, observe_owned(kind), metadata_only=True, version=version)
@@ -265,6 +265,11 @@ class Operator:
             self._tasks.append(self.supervisor.start(keeper.run, kind="records", name="of all clusters"))
         if self._mirror is not None:
             self._tasks.append(self.supervisor.start(self._mirror.run, kind="schema", name="of the mirror"))
+
+    def _pod_gone(self, pod: Pod) -> None:
+        """A pod of a cluster does not exist any more."""
+        self.metrics.jobs.pod_gone(pod.uid, self.metrics.clock())
+        self.registry.pod_gone(pod)
 
     async def _lead(self) -> None:
         """Start all loops, once the operator's key is known."""

@@ -44,6 +44,7 @@ from gpudask.planning.observed import fields
 from gpudask.planning.observed.pods import current_scheduler
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.jobs.executor import JobExecutor
+from gpudask.reconcile.jobs.measurements import JobMeasurements
 from gpudask.reconcile.loop import Registry
 from gpudask.reconcile.pass_loop import RESYNC_SECONDS, confirmed
 
@@ -73,6 +74,7 @@ class JobReconciler:
         self._never_ran: set[str] = set()
         self._executor = JobExecutor(context, runners, clusters)
         self._status = JobStatus.model_validate({})
+        self.measurements = JobMeasurements(context, self._identity)
         self._keep(body)
 
     def changed(self, body: Json) -> bool:
@@ -94,6 +96,7 @@ class JobReconciler:
             self._status = parse_job_status(body)
         except UnreadableStatusError as error:
             self._unreadable = str(error)
+        self.measurements.known(self._status, is_readable=not self._unreadable)
 
     def note_never_ran(self, uid: str) -> None:
         """A pod is gone that never had a node."""
@@ -139,6 +142,7 @@ class JobReconciler:
             if version != self._version:
                 self._wake()
                 return RESYNC_SECONDS
+        self.measurements.planned(seen, planned)
         failure = await self._execute(seen, planned)
         if planned.status != seen.status:
             await self._write(await self._with_log(planned, seen.status))
@@ -311,6 +315,7 @@ class JobReconciler:
                 return
             raise
         self._keep(answer)
+        self.measurements.wrote(before, status)
         self._wake()
         await self._tell(before, status)
 

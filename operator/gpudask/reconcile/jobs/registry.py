@@ -163,6 +163,7 @@ class JobRegistry:
     def _ended(self, key: str, task: asyncio.Task[None]) -> None:
         if (job := self._running.get(key)) is not None and job.task is task:
             del self._running[key]
+            job.reconciler.measurements.stop()
         for name in self._used.pop(key, ()):
             self._users[name].discard(key)
             if not self._users[name]:

@@ -92,6 +92,14 @@ class CronJobReconciler:
             self._status = parse_cron_job_status(body)
         except UnreadableStatusError as error:
             self._unreadable = str(error)
+        spec = body.get("spec")
+        is_suspended = isinstance(spec, dict) and spec.get("suspend") is True
+        of, jobs = self._identity, self._context.metrics.jobs
+        jobs.set_cron_job(of.owner_key, of.name, self._status, suspended=is_suspended)
+
+    def stop(self) -> None:
+        """Export the cron job no more."""
+        self._context.metrics.jobs.forget_cron_job(self._identity.owner_key)
 
     async def reconcile(self) -> float:
         """Make a pass; its requeue_after, in seconds.

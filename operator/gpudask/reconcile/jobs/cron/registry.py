@@ -137,5 +137,6 @@ class CronJobRegistry:
     def _ended(self, key: str, task: asyncio.Task[None]) -> None:
         if (item := self._running.get(key)) is not None and item.task is task:
             del self._running[key]
+            item.reconciler.stop()
         if not task.cancelled() and task.exception() is not None:
             _LOG.critical("a cron job's loop failed: this is a defect", exc_info=task.exception())
