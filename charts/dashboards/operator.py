@@ -7,6 +7,7 @@ from charts.dashboards.words import GOOD, NONE_IS_GOOD, SOME_IS_GOOD, now, over_
 
 # Of clusters: they say in which namespace and which one they are of.
 _CLUSTERS = 'namespace=~"$namespace", cluster=~"$cluster"'
+_JOBS_OF = 'namespace=~"$namespace"'
 _SHARES = (0.5, 0.9, 0.99)
 
 
@@ -207,6 +208,61 @@ _API = Row(
     ),
 )
 
+_JOBS = Row(
+    "Jobs and cron jobs",
+    (
+        Panel(
+            "Jobs by phase",
+            "Those that have ended, too, until they are deleted.",
+            "timeseries",
+            over_time(f"sum by (phase) (max by (namespace, phase) (gpudask_jobs{{{_JOBS_OF}}}))", "{{phase}}"),
+            stacked=True,
+        ),
+        Panel(
+            "Jobs that wait",
+            "By the reason in their status: their program should run and does not.",
+            "timeseries",
+            over_time(
+                f"sum by (reason) (max by (namespace, reason) (gpudask_jobs_waiting{{{_JOBS_OF}}}))", "{{reason}}"
+            ),
+            stacked=True,
+        ),
+        Panel(
+            "Longest wait",
+            "Of a job whose program should run, the ten namespaces with the longest.",
+            "timeseries",
+            over_time(
+                f"topk(10, max by (namespace) (gpudask_jobs_longest_wait_seconds{{{_JOBS_OF}}}))", "{{namespace}}"
+            ),
+            unit="s",
+        ),
+        Panel(
+            "Attempts by outcome",
+            "Within an hour. Refused ones never got to run, lost ones went with their pod or its node.",
+            "timeseries",
+            over_time("sum by (outcome) (increase(gpudask_job_attempts_total[1h]))", "{{outcome}}"),
+            stacked=True,
+        ),
+        Panel(
+            "GPUs given back",
+            "Quantiles of the time from a program's end until the last pod with GPUs of its cluster was gone.",
+            "timeseries",
+            _quantiles("gpudask_job_gpu_release_seconds"),
+            unit="s",
+        ),
+        Panel(
+            "Cron jobs: times passed over",
+            "Within the range, the ten with most.",
+            "bargauge",
+            now(
+                "sort_desc(topk(10, sum by (namespace, cronjob)"
+                f" (increase(gpudask_cronjob_missed_total{{{_JOBS_OF}}}[$__range]))))",
+                "{{namespace}}/{{cronjob}}",
+            ),
+        ),
+    ),
+)
+
 _DRAINS = Row(
     "Drains",
     (
@@ -239,5 +295,5 @@ DASHBOARD = Dashboard(
             "cluster", "Cluster", 'label_values(gpudask_cluster_info{namespace=~"$namespace"}, cluster)', several=True
         ),
     ),
-    (_NOW, _LATENCY, _PASSES, _API, _DRAINS),
+    (_NOW, _LATENCY, _JOBS, _PASSES, _API, _DRAINS),
 )
