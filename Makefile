@@ -157,12 +157,12 @@ lock: setup ## resolve requirements/*.in anew
 	@cd requirements && for name in operator dask dask-cu13 dev lab $$(basename -as .in client-*.in preload-*.in rapids-*.in); do $(COMPILE) $$name.in -o $$name.lock; done
 	@cd requirements && $(COMPILE) -c dask.lock dask-cpu.in -o dask-cpu.lock
 
-generate: setup ## write what is made from the models: crds/, the chart's copy, docs/reference.md, cli.md, metrics.md, modules.md
+generate: setup ## write what is made from the models: crds/, the chart's copy, docs/reference*.md, cli.md, metrics.md, modules.md
 	@$(PY) -m gpudask.api.crd > crds/gpudaskclusters.yaml
 	@$(PY) -m gpudask.api.crd record > crds/gpudaskrecords.yaml
 	@$(PY) -m gpudask.api.crd job > crds/gpudaskjobs.yaml
 	@$(PY) -m gpudask.api.crd cron-job > crds/gpudaskcronjobs.yaml
-	@$(PY) -m gpudask.api.crd reference > docs/reference.md
+	@$(PY) -m gpudask.api.reference .
 	@$(PY) -m gpudask.cli.help_page > docs/cli.md
 	@$(PY) -m gpudask.metrics.reference docs/metrics.md
 	@$(PY) docs/modules.py > docs/modules.md

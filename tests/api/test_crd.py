@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpudask.api.crd import dump, reference, render, render_cron_job, render_job, render_record
+from gpudask.api import reference
+from gpudask.api.crd import dump, render, render_cron_job, render_job, render_record
 
 ROOT = Path(__file__).resolve().parents[2]
 MADE = {
@@ -20,13 +22,28 @@ MADE = {
     "charts/gpudask/crds/gpudaskjobs.yaml": lambda: dump(render_job()),
     "crds/gpudaskcronjobs.yaml": lambda: dump(render_cron_job()),
     "charts/gpudask/crds/gpudaskcronjobs.yaml": lambda: dump(render_cron_job()),
-    "docs/reference.md": reference,
+    **{path: partial(reference.render, page) for path, page in reference.PAGES.items()},
 }
 
 
 @pytest.mark.parametrize("path", MADE)
 def test_what_is_made_from_the_models_is_current(path: str):
     assert (ROOT / path).read_text() == MADE[path](), f"{path} is not current: `make generate` writes it anew"
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "link"),
+    [
+        ("docs/reference-jobs.md", "spec", "reference.md#spec"),
+        ("docs/reference-jobs.md", "runner", "#specrunner"),
+        ("docs/reference-cron-jobs.md", "spec", "reference-jobs.md#spec"),
+    ],
+)
+def test_what_a_kind_has_of_another_is_described_on_the_others_page(path: str, field: str, link: str):
+    text = reference.render(reference.PAGES[path])
+    assert f"| `{field}` | [object]({link}) |" in text
+    sections = [line for line in text.splitlines() if line.startswith("## ")]
+    assert not [line for line in sections if "pools" in line or "jobTemplate.spec" in line], "it stands here, too"
 
 
 def _nodes(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:

@@ -1,8 +1,7 @@
-"""The CustomResourceDefinition and the reference page of the resource, rendered from the models.
+"""The CustomResourceDefinitions, rendered from the models.
 
-`python -m gpudask.api.crd` prints the definition, with `record` that of GpuDaskRecord, with `job` that of GpuDaskJob,
-with `cron-job` that of GpuDaskCronJob, with `reference` the page. `make generate` writes them to crds/ and
-docs/reference.md, and a test fails on drift.
+`python -m gpudask.api.crd` prints that of GpuDaskCluster, with `record` that of GpuDaskRecord, with `job` that of
+GpuDaskJob, with `cron-job` that of GpuDaskCronJob. `make generate` writes them to crds/, and a test fails on drift.
 Descriptions of fields belong into the models, not here.
 """
 
@@ -10,7 +9,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +18,6 @@ from gpudask.api.cron_job import CronJobSpec, CronJobStatus
 from gpudask.api.job import JobSpec, JobStatus
 from gpudask.api.record import Record
 from gpudask.api.resource import (
-    API_VERSION,
     CLUSTER_NAME,
     CRON_JOB_KIND,
     CRON_JOB_NAME_ADVICE,
@@ -118,17 +115,6 @@ _CRON_JOB_COLUMNS = (
     ("Missed", "integer", ".status.missed", 1),
     ("Accepted", "string", ".status.conditions[?(@.type=='Accepted')].reason", 1),
 )
-_HEAD = f"""\
-<!-- Made by `make generate` from operator/gpudask/api. Do not edit. -->
-# {KIND} reference
-
-`apiVersion: {API_VERSION}`, `kind: {KIND}`, short `{SHORT}`. In a terminal: `kubectl explain {SHORT}.spec.pools`.
-
-- *Quantity*: as in a pod: `4`, `500m`, `16Gi`, `200G`. Fractions stand in quotes: `"0.5"`.
-- *Duration*: `30s`, `5m`, `1h30m`.
-- *List by `name`*: no two items have the same name; server-side apply merges the lists of several owners by it.
-- `replicas`, `min` and `max` count pods; a pod with four GPUs holds four workers.
-"""
 
 
 def structural(schema: Schema) -> Schema:
@@ -168,10 +154,22 @@ def _with_list_key(name: str, schema: Schema) -> Schema:
     return schema
 
 
-def _schema() -> Schema:
-    """The resource's schema with all defaults, those that the operator sets as well."""
-    spec = structural(Spec.model_json_schema(by_alias=True))
-    return _root(spec, structural(Status.model_json_schema(by_alias=True, mode="serialization")), _CLUSTER_ROOT)
+def full_schema(kind: str) -> Schema:
+    """The schema of a kind that users write, with all defaults, those that the operator sets as well."""
+    spec, status, root = {
+        KIND: (Spec, Status, _CLUSTER_ROOT),
+        JOB_KIND: (JobSpec, JobStatus, _JOB_ROOT),
+        CRON_JOB_KIND: (CronJobSpec, CronJobStatus, _CRON_JOB_ROOT),
+    }[kind]
+    written = structural(spec.model_json_schema(by_alias=True))
+    return _root(written, structural(status.model_json_schema(by_alias=True, mode="serialization")), root)
+
+
+def _served(kind: str) -> Schema:
+    """The same as the API server has it."""
+    made = full_schema(kind)
+    properties = made["properties"]
+    return made | {"properties": properties | {"spec": _without_defaults_in_items(properties["spec"])}}
 
 
 def _without_defaults_in_items(schema: Schema, *, is_in_item: bool = False) -> Schema:
@@ -198,34 +196,26 @@ def _without_defaults_in_items(schema: Schema, *, is_in_item: bool = False) -> S
 
 def render() -> Schema:
     """The CRD as an object."""
-    schema = _schema()
-    properties = schema["properties"]
-    schema = schema | {"properties": properties | {"spec": _without_defaults_in_items(properties["spec"])}}
     names = _names(KIND, PLURAL, SINGULAR, SHORT) | {"categories": ["dask"]}
-    return _definition(names, {"subresources": {"status": {}}}, _COLUMNS, schema)
+    return _definition(names, {"subresources": {"status": {}}}, _COLUMNS, _served(KIND))
 
 
 def render_job() -> Schema:
     """The CRD of GpuDaskJob as an object."""
-    spec = _without_defaults_in_items(structural(JobSpec.model_json_schema(by_alias=True)))
-    status = structural(JobStatus.model_json_schema(by_alias=True, mode="serialization"))
     names = _names(JOB_KIND, JOB_PLURAL, JOB_SINGULAR, JOB_SHORT) | {"categories": ["dask"]}
-    return _definition(names, {"subresources": {"status": {}}}, _JOB_COLUMNS, _root(spec, status, _JOB_ROOT))
+    return _definition(names, {"subresources": {"status": {}}}, _JOB_COLUMNS, _served(JOB_KIND))
 
 
 def render_cron_job() -> Schema:
     """The CRD of GpuDaskCronJob as an object."""
-    spec = _without_defaults_in_items(structural(CronJobSpec.model_json_schema(by_alias=True)))
-    status = structural(CronJobStatus.model_json_schema(by_alias=True, mode="serialization"))
     names = _names(CRON_JOB_KIND, CRON_JOB_PLURAL, CRON_JOB_SINGULAR, CRON_JOB_SHORT) | {"categories": ["dask"]}
-    root = _root(spec, status, _CRON_JOB_ROOT)
-    return _definition(names, {"subresources": {"status": {}}}, _CRON_JOB_COLUMNS, root)
+    return _definition(names, {"subresources": {"status": {}}}, _CRON_JOB_COLUMNS, _served(CRON_JOB_KIND))
 
 
 def render_record() -> Schema:
     """The CRD of GpuDaskRecord as an object. All of it has defaults, which are the operator's to know."""
     record = _without_defaults(structural(Record.model_json_schema(by_alias=True, mode="serialization")))
-    schema = {
+    made = {
         "type": "object",
         "description": "What stays of a GpuDaskCluster after its pods are gone, and after it is gone itself.",
         "properties": {
@@ -236,15 +226,15 @@ def render_record() -> Schema:
         },
     }
     names = _names(RECORD_KIND, RECORD_PLURAL, RECORD_SINGULAR, RECORD_SHORT)
-    return _definition(names, {}, _RECORD_COLUMNS, schema)
+    return _definition(names, {}, _RECORD_COLUMNS, made)
 
 
 def _names(kind: str, plural: str, singular: str, short: str) -> Schema:
     return {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": singular, "shortNames": [short]}
 
 
-def _definition(names: Schema, more: Schema, columns: tuple[tuple[str, str, str, int], ...], schema: Schema) -> Schema:
-    """A CRD; `more`: of its version."""
+def _definition(names: Schema, more: Schema, columns: tuple[tuple[str, str, str, int], ...], of: Schema) -> Schema:
+    """A CRD with the schema `of` its objects; `more`: of its version."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -263,7 +253,7 @@ def _definition(names: Schema, more: Schema, columns: tuple[tuple[str, str, str,
                         {"name": name, "type": kind, "jsonPath": path} | ({"priority": wide} if wide else {})
                         for name, kind, path, wide in columns
                     ],
-                    "schema": {"openAPIV3Schema": schema},
+                    "schema": {"openAPIV3Schema": of},
                 }
             ],
         },
@@ -355,113 +345,8 @@ class _Plain(yaml.SafeDumper):
         return True
 
 
-def reference() -> str:
-    """The text of docs/reference.md."""
-    root = _schema()
-    places = _places(root)
-    sections = [_HEAD, "\n".join(["A name is refused with:", "", *_rules(root)]) + "\n"]
-    sections += [_section(paths, schema, places) for paths, schema in _distinct_objects(root)]
-    return "\n".join(sections)
-
-
-def _objects(schema: Schema, path: str) -> Iterator[tuple[str, Schema]]:
-    """Every object with fields of its own under `schema`, outermost first."""
-    if "properties" in schema:
-        if path:
-            yield path, schema
-        for name, child in schema["properties"].items():
-            if path or name in ("spec", "status"):
-                yield from _objects(child, f"{path}.{name}" if path else name)
-    if isinstance(schema.get("items"), dict):
-        yield from _objects(schema["items"], f"{path}[]")
-
-
-def _distinct_objects(root: Schema) -> list[tuple[list[str], Schema]]:
-    """The objects of the schema, those of one shape once, with all their places."""
-    found: dict[str, tuple[list[str], Schema]] = {}
-    for path, schema in _objects(root, ""):
-        found.setdefault(_shape(schema), ([], schema))[0].append(path)
-    return list(found.values())
-
-
-def _places(root: Schema) -> dict[str, str]:
-    """The path under which a shape is described."""
-    return {_shape(schema): paths[0] for paths, schema in _distinct_objects(root)}
-
-
-def _shape(schema: Schema) -> str:
-    return json.dumps({key: schema[key] for key in schema if key not in ("description", "default")}, sort_keys=True)
-
-
-def _section(paths: list[str], schema: Schema, places: dict[str, str]) -> str:
-    lines = [f"## `{paths[0]}`"]
-    if len(paths) > 1:
-        lines += ["", "Also " + ", ".join(f"`{path}`" for path in paths[1:]) + "."]
-    if schema.get("description"):
-        lines += ["", schema["description"]]
-    lines += ["", "| field | type | default | meaning | limits |", "|---|---|---|---|---|"]
-    required = schema.get("required", [])
-    for name, child in schema["properties"].items():
-        default = "required" if name in required else _code(child["default"]) if "default" in child else ""
-        meaning = " ".join(child.get("description", "").split()).replace("|", "\\|")
-        lines.append(f"| `{name}` | {_type(child, places)} | {default} | {meaning} | {_limits(child)} |")
-    rules = _rules(schema)
-    return "\n".join([*lines, *(["", "Refused with:", "", *rules] if rules else [])]) + "\n"
-
-
-def _rules(schema: Schema) -> list[str]:
-    rules = schema.get("x-kubernetes-validations", [])
-    return [f"- {_subject(rule)}{rule['message']}" for rule in rules]
-
-
-def _subject(rule: Schema) -> str:
-    return f"`{rule['fieldPath'].removeprefix('.')}`: " if "fieldPath" in rule else ""
-
-
-def _type(schema: Schema, places: dict[str, str]) -> str:
-    if place := places.get(_shape(schema)):
-        return f"[object](#{_anchor(place)})"
-    if schema.get("type") == "array":
-        keys = schema.get("x-kubernetes-list-map-keys")
-        return f"list{f' by `{keys[0]}`' if keys else ''} of {_type(schema['items'], places)}"
-    if isinstance(schema.get("additionalProperties"), dict):
-        return f"map of {_type(schema['additionalProperties'], places)}"
-    return _plain_type(schema)
-
-
-def _plain_type(schema: Schema) -> str:
-    if schema.get("x-kubernetes-int-or-string"):
-        rule = schema["x-kubernetes-validations"][0]["rule"]
-        return "Quantity" if "Quantity" in rule else "Duration"
-    if "enum" in schema:
-        return " \\| ".join(_code(value) for value in schema["enum"])
-    if schema.get("format") == "date-time":
-        return "time, as `2026-12-01T18:00:00Z`"
-    return "any object" if schema["type"] == "object" else str(schema["type"])
-
-
-def _limits(schema: Schema) -> str:
-    low, high = schema.get("minimum"), schema.get("maximum")
-    limits = [f"{low} to {high}"] if low is not None and high is not None else []
-    if schema.get("minItems"):
-        limits.append(f"at least {schema['minItems']}")
-    limits += [f"at most {schema[key]}" for key in ("maxItems", "maxProperties") if key in schema]
-    return ", ".join(limits)
-
-
-def _anchor(path: str) -> str:
-    """GitHub's anchor of a heading: lower case, punctuation dropped."""
-    return "".join(letter for letter in path.lower() if letter.isalnum() or letter in "-_")
-
-
-def _code(value: Any) -> str:
-    return f"`{value if isinstance(value, str) and value else json.dumps(value)}`"
-
-
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case ["reference"]:
-            made = reference()
         case ["record"]:
             made = dump(render_record())
         case ["job"]:
