@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from gpudask.api import Json
+from gpudask.api.cron_job import parse_cron_job
 from gpudask.api.job import parse_job
-from gpudask.api.resource import API_VERSION, JOB_KIND, JOB_PLURAL, KIND, PLURAL, InvalidSpecError, parse
+from gpudask.api.resource import (
+    API_VERSION,
+    CRON_JOB_KIND,
+    CRON_JOB_PLURAL,
+    JOB_KIND,
+    JOB_PLURAL,
+    KIND,
+    PLURAL,
+    InvalidSpecError,
+    parse,
+)
 from local.control_plane.kube_api import KubeApi
 
 DIRECTORY = Path(__file__).with_name("invalid")
 SERVER = "# The API server: "
 OPERATOR = "# The operator: "
 ACCEPTS = "accepts it"
+PARSERS: dict[str, Callable[[Json], Any]] = {KIND: parse, JOB_KIND: parse_job, CRON_JOB_KIND: parse_cron_job}
 
 # What the API server puts around a message that is of no field.
 _WRAPPING = re.compile(r"^GpuDask\w+ in version .* strict decoding error: ")
-_PLURALS = {KIND: PLURAL, JOB_KIND: JOB_PLURAL}
+_PLURALS = {KIND: PLURAL, JOB_KIND: JOB_PLURAL, CRON_JOB_KIND: CRON_JOB_PLURAL}
 _NOT_ALL_CHECKED = "some validation rules were not checked"
 
 
@@ -70,7 +84,7 @@ def operator_words(manifest: str) -> list[str]:
     body: dict[str, Any] = yaml.safe_load(manifest)
     body["metadata"] |= {"namespace": "default", "uid": "1"}
     try:
-        (parse_job if body["kind"] == JOB_KIND else parse)(body)
+        PARSERS[body["kind"]](body)
     except InvalidSpecError as error:
         return str(error).split("; ")
     return [ACCEPTS]

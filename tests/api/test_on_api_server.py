@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gpudask.api.job import parse_job
-from gpudask.api.resource import JOB_KIND, parse
+from gpudask.api.resource import parse
+from tests.api.refusals import PARSERS
 from tests.builders import a_manifest, a_pool
 from tests.kubectl import Kubectl
 
@@ -93,7 +93,7 @@ def test_a_manifest_with_every_field_is_accepted_and_read_as_it_was_written(in_n
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_the_examples_are_accepted(in_namespace: Kubectl, example: Path):
     body = create(in_namespace, example.read_text())
-    (parse_job if body["kind"] == JOB_KIND else parse)(body)
+    PARSERS[body["kind"]](body)
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,19 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpudask.api.resource import API_VERSION, JOB_KIND, KIND
+from gpudask.api.cron_job import CronJobSpec
 from gpudask.api.job import JobSpec
+from gpudask.api.resource import API_VERSION, CRON_JOB_KIND, JOB_KIND, KIND
 from gpudask.api.spec import Spec
 from gpudask.api.base import number
+from gpudask.jobs.cron.schedule import parse_schedule
 from local.demo.overlay import IMAGE, localize, without_devices
 from tests.kubectl import Kubectl
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
-JOB = next(path for path in EXAMPLES if path.stem == "job")
-MANIFESTS = [path for path in EXAMPLES if path != JOB]
+JOBS = [path for path in EXAMPLES if path.stem in ("job", "cron-job")]
+MANIFESTS = [path for path in EXAMPLES if path not in JOBS]
+every_job = pytest.mark.parametrize("path", JOBS, ids=lambda path: path.stem)
 every_manifest = pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
 
 
@@ -39,16 +42,24 @@ def test_an_example_obeys_the_models_as_it_is_and_localized(path: Path):
     Spec.model_validate(localize(manifest)["spec"])
 
 
-def test_the_example_of_a_job_obeys_its_models():
-    manifest = yaml.safe_load(JOB.read_text())
+@every_job
+def test_the_example_of_a_job_obeys_its_models(path: Path):
+    manifest = yaml.safe_load(path.read_text())
 
-    assert (manifest["apiVersion"], manifest["kind"]) == (API_VERSION, JOB_KIND)
-    JobSpec.model_validate(manifest["spec"])
+    assert manifest["apiVersion"] == API_VERSION
+    model = {JOB_KIND: JobSpec, CRON_JOB_KIND: CronJobSpec}[manifest["kind"]]
+    model.model_validate(manifest["spec"])
+
+
+def test_the_example_of_a_cron_job_has_times():
+    spec = yaml.safe_load(next(path for path in JOBS if path.stem == "cron-job").read_text())["spec"]
+    assert parse_schedule(spec["schedule"], spec["timeZone"]).after(0.0)
 
 
 @pytest.mark.api
-def test_the_api_server_takes_the_example_of_a_job(in_namespace: Kubectl):
-    in_namespace("apply", "--dry-run=server", "--validate=strict", "-f", str(JOB))
+@every_job
+def test_the_api_server_takes_the_example_of_a_job(path: Path, in_namespace: Kubectl):
+    in_namespace("apply", "--dry-run=server", "--validate=strict", "-f", str(path))
 
 
 @pytest.mark.api
