@@ -8,6 +8,7 @@ from charts.dashboards.words import GOOD, NONE_IS_GOOD, SOME_IS_GOOD, now, over_
 # Of clusters: they say in which namespace and which one they are of.
 _CLUSTERS = 'namespace=~"$namespace", cluster=~"$cluster"'
 _JOBS_OF = 'namespace=~"$namespace"'
+_MISSED = f"cronjob:gpudask_missed:max{{{_JOBS_OF}}}"
 _SHARES = (0.5, 0.9, 0.99)
 
 
@@ -255,8 +256,7 @@ _JOBS = Row(
             "Within the range, the ten with most.",
             "bargauge",
             now(
-                "sort_desc(topk(10, sum by (namespace, cronjob)"
-                f" (increase(gpudask_cronjob_missed_total{{{_JOBS_OF}}}[$__range]))))",
+                f"sort_desc(topk(10, max by (namespace, cronjob) ({_MISSED} - min_over_time({_MISSED}[$__range]))))",
                 "{{namespace}}/{{cronjob}}",
             ),
         ),

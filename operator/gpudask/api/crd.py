@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from gpudask.api.base import Model
 from gpudask.api.cron_job import CronJobSpec, CronJobStatus
 from gpudask.api.job import JobSpec, JobStatus
 from gpudask.api.record import Record
@@ -156,11 +157,12 @@ def _with_list_key(name: str, schema: Schema) -> Schema:
 
 def full_schema(kind: str) -> Schema:
     """The schema of a kind that users write, with all defaults, those that the operator sets as well."""
-    spec, status, root = {
+    models: dict[str, tuple[type[Model], type[Model], _Root]] = {
         KIND: (Spec, Status, _CLUSTER_ROOT),
         JOB_KIND: (JobSpec, JobStatus, _JOB_ROOT),
         CRON_JOB_KIND: (CronJobSpec, CronJobStatus, _CRON_JOB_ROOT),
-    }[kind]
+    }
+    spec, status, root = models[kind]
     written = structural(spec.model_json_schema(by_alias=True))
     return _root(written, structural(status.model_json_schema(by_alias=True, mode="serialization")), root)
 

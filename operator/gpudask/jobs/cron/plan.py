@@ -73,9 +73,13 @@ def plan(seen: CronJobObservation) -> CronJobPlan:
 
 def _bounded(actions: tuple[Action, ...]) -> tuple[Action, ...]:
     """The actions of one pass: of deletions the first ones, so that it ends soon. Each of them brings another pass."""
-    deletions = [action for action in actions if isinstance(action, DeleteJob)]
-    left_over = set(deletions[MOST_DELETIONS:])
-    return tuple(action for action in actions if action not in left_over)
+    kept: list[Action] = []
+    deletions = 0
+    for action in actions:
+        deletions += isinstance(action, DeleteJob)
+        if deletions <= MOST_DELETIONS or not isinstance(action, DeleteJob):
+            kept.append(action)
+    return tuple(kept)
 
 
 def decided_until(seen: CronJobObservation) -> float:
@@ -213,9 +217,10 @@ def _with_ends(seen: CronJobObservation) -> CronJobStatus:
 
 def _strays(seen: CronJobObservation, decided: float, due: float | None) -> Iterator[Action]:
     """The deletion of jobs that were never recorded, and whose time is not due any more. They have not begun."""
+    active = {item.uid for item in seen.status.active}
     for job in seen.jobs:
         is_idle = not job.begun and job.ended_at is None and not job.deleting
-        if job.time is None or not is_idle or seen.status.is_active(job.uid):
+        if job.time is None or not is_idle or job.uid in active:
             continue
         if job.time <= decided or job.time != due:
             yield DeleteJob(job)
@@ -223,11 +228,11 @@ def _strays(seen: CronJobObservation, decided: float, due: float | None) -> Iter
 
 def _history(seen: CronJobObservation) -> Iterator[Action]:
     """The deletion of the oldest jobs that ended, beyond the limits of the history."""
-    spec = seen.cron_job.spec
+    spec, active = seen.cron_job.spec, {item.uid for item in seen.status.active}
     for succeeded, most in ((True, spec.successful_jobs_history_limit), (False, spec.failed_jobs_history_limit)):
         ended = [job for job in seen.jobs if job.ended_at is not None and job.succeeded == succeeded]
         ended.sort(key=lambda job: (job.ended_at or 0.0, job.name), reverse=True)
-        yield from (DeleteJob(job) for job in ended[most:] if not job.deleting and not seen.status.is_active(job.uid))
+        yield from (DeleteJob(job) for job in ended[most:] if not job.deleting and job.uid not in active)
 
 
 def with_condition(
