@@ -111,3 +111,19 @@ async def test_what_cannot_be_is_refused_at_once(crons: CronJobs, spec: dict[str
 async def test_a_name_that_leaves_its_jobs_no_room_is_refused(crons: CronJobs):
     with pytest.raises(ApiError, match="at most 26 characters"):
         await crons.apply(name="a" * 27)
+
+
+async def test_replaced_a_job_that_runs_ends_and_the_next_one_begins(stage: Stage, crons: CronJobs, operator: Operator):
+    jobs = Jobs(stage)
+    await crons.apply("0 0 1 1 *", concurrencyPolicy="Replace")
+    await crons.make_due()
+    (first,) = await eventually(crons.jobs, bool, "a job is made", seconds=LONG)
+    await jobs.becomes("Running", first)
+    await crons.apply("0 0 1 2 *", concurrencyPolicy="Replace")  # a newer time is due, at once
+    await crons.make_due()
+    (second,) = await eventually(crons.jobs, lambda found: found and first not in found, "another one", seconds=LONG)
+    await jobs.becomes("Running", second)
+    status = await eventually(crons.status, lambda found: bool(found.get("active")), "it is active", seconds=LONG)
+    assert [item["name"] for item in status["active"]] == [second]
+    assert jobs.twice() == {}
+    assert operator.unreadable == 0
