@@ -295,15 +295,10 @@ class Operator:
     def _watch_jobs(self, api: Kubernetes) -> None:
         """Make the caches of jobs, cron jobs, and runners' pods. Of a kind that is not installed there are none."""
         options: dict[str, Any] = {"metadata_only": False, "version": f"apis/{API_VERSION}", "label": ""}
-        jobs: dict[str, Any] = options | {
-            "on_change": self.cron_jobs.job_changed,
-            "on_synced": self.cron_jobs.start_loops,
-        }
+        options["on_synced"] = self.cron_jobs.start_loops
+        jobs: dict[str, Any] = options | {"on_change": self.cron_jobs.job_changed}
         self.jobs.jobs = self._caches(api, JOB_KIND, JOB_PLURAL, observe_job, **jobs)
-        crons: dict[str, Any] = options | {
-            "on_change": self.cron_jobs.cron_job_changed,
-            "on_synced": self.cron_jobs.start_loops,
-        }
+        crons: dict[str, Any] = options | {"on_change": self.cron_jobs.cron_job_changed}
         self.cron_jobs.cron_jobs = self._caches(api, CRON_JOB_KIND, CRON_JOB_PLURAL, observe_job, **crons)
         runners: dict[str, Any] = {
             "label": LABEL_JOB,
