@@ -38,6 +38,14 @@ def cluster(name: str, *pools: Json, **spec: Any) -> Json:
     return manifest
 
 
+def job(name: str, program: str, **spec: Any) -> Json:
+    """A GpuDaskJob that runs a program beside a cluster of its own, of one CPU worker, unless `spec` says otherwise."""
+    container = {"name": "runner", "args": ["python", "-c", program]}
+    runner = {"template": {"spec": {"containers": [container]}}}
+    body = {"runner": runner, "cluster": {"spec": cluster(name, cpu(replicas=1))["spec"]}, "backoff": "1s"} | spec
+    return {"apiVersion": "gpudask.dev/v1alpha1", "kind": "GpuDaskJob", "metadata": {"name": name}, "spec": body}
+
+
 def localized(manifest: Json) -> Json:
     """`manifest` for small nodes with pretended GPUs, and the tests' image. The argument is left alone.
 

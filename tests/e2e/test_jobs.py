@@ -8,20 +8,11 @@ from typing import Any
 
 import pytest
 
-from gpudask.api.resource import API_VERSION, JOB_KIND
-from tests.e2e.manifests import cluster, cpu
+from tests.e2e.manifests import job
 from tests.e2e.space import Space
 
 _ANSWER = "from distributed import Client; print('the answer is', Client().submit(sum, [40, 2]).result(timeout=120))"
 _FAILS = "from distributed import Client; Client(); raise SystemExit(7)"
-
-
-def _job(name: str, program: str, **spec: Any) -> dict[str, Any]:
-    container = {"name": "runner", "args": ["python", "-c", program]}
-    own = {"spec": cluster(name, cpu(replicas=1))["spec"]}
-    runner = {"template": {"spec": {"containers": [container]}}}
-    body = {"runner": runner, "cluster": own, "backoff": "1s"} | spec
-    return {"apiVersion": API_VERSION, "kind": JOB_KIND, "metadata": {"name": name}, "spec": body}
 
 
 def _status(space: Space, name: str) -> dict[str, Any]:
@@ -29,7 +20,7 @@ def _status(space: Space, name: str) -> dict[str, Any]:
 
 
 def test_a_job_gives_its_answer_and_its_cluster_back(space: Space) -> None:
-    space.apply(_job("sums", _ANSWER))
+    space.apply(job("sums", _ANSWER))
     space.kubectl("wait", "--for=condition=Complete", "gdj/sums", "--timeout=300s")
     began = time.monotonic()
     space.wait(lambda: not space.names("sums", "cpu"), "its workers are gone")
@@ -41,7 +32,7 @@ def test_a_job_gives_its_answer_and_its_cluster_back(space: Space) -> None:
 
 
 def test_a_job_that_fails_is_tried_again_and_says_its_exit_code(space: Space) -> None:
-    space.apply(_job("fails", _FAILS, retries=1))
+    space.apply(job("fails", _FAILS, retries=1))
     space.kubectl("wait", "--for=condition=Failed", "gdj/fails", "--timeout=300s")
     status = _status(space, "fails")
     assert (status["attempts"], status["failures"], status["runner"]["exitCode"]) == (2, 2, 7)
@@ -56,7 +47,7 @@ def test_jobs_whose_runners_fill_the_quota_all_end(space: Space) -> None:
         {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": {"pods": "2"}}}
     )
     names = ("one", "two")
-    jobs = [_job(name, "from distributed import Client; Client()") for name in names]
+    jobs = [job(name, "from distributed import Client; Client()") for name in names]
     space.apply({"apiVersion": "v1", "kind": "List", "items": jobs})
     waited = [f"gdj/{name}" for name in names]
     space.kubectl("wait", "--for=condition=Complete", *waited, "--timeout=600s")

@@ -11,11 +11,12 @@ import dask
 import pytest
 from gpudask_e2e import release, wait_for_release, work
 
+from gpudask.api import Json
 from local.operator.release import NAMESPACE
 from local.programs.prometheus import Prometheus
 from tests.alerts.queries import GRAFANA, panel_queries, rules
 from tests.alerts.scraping import Server, Target
-from tests.e2e.manifests import cluster, cpu, gpu
+from tests.e2e.manifests import cluster, cpu, gpu, job
 from tests.e2e.platform import Platform
 from tests.e2e.space import Space
 from tests.eventually import eventually
@@ -50,6 +51,9 @@ def test_every_panel_shows_a_program_that_works(
         manifest["metadata"]["labels"] = {"team": "vision", "project": "maps", "user": "ada"}
         space.apply(manifest)
         space.wait_ready(_NAME)
+        for each in _jobs():
+            space.apply(each)
+        space.kubectl("wait", "--for=condition=Complete", "gdj/done", "--timeout=300s")
         with space.client(_NAME) as client:
             plain = client.map(work, range(20), seconds=0.1, pure=False)
             with dask.annotate(owner="ada"):
@@ -69,6 +73,13 @@ def test_every_panel_shows_a_program_that_works(
         firing = [name for name, rule in found.items() if rule.get("state") == "firing"]
         assert not firing, "nothing is wrong"
         _assert_attributed(server, of)
+
+
+def _jobs() -> list[Json]:
+    """A job that ends, one that waits for a cluster, and a cron job whose time is far away."""
+    never = {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": job("never", "")["spec"]}}
+    meta = {"apiVersion": "gpudask.dev/v1alpha1", "kind": "GpuDaskCronJob", "metadata": {"name": "never"}}
+    return [job("done", "pass"), job("waits", "pass", cluster={"name": "nobodys"}), meta | {"spec": never}]
 
 
 def _assert_attributed(server: Server, of: str) -> None:
