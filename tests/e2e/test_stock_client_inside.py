@@ -29,9 +29,8 @@ EVERYWHERE = [{"apiGroups": ["kubernetes.dask.org"], "resources": ["daskclusters
 
 def documented_rights() -> list[dict[str, Any]]:
     """The rules of the Role in the page."""
-    (role,) = (
-        yaml.safe_load(match["text"]) for match in BLOCK.finditer(PAGE.read_text()) if match["language"] == "yaml"
-    )
+    blocks = [match["text"] for match in BLOCK.finditer(PAGE.read_text()) if match["language"] == "yaml"]
+    (role,) = (body for body in map(yaml.safe_load, blocks) if body.get("kind") == "Role")
     return list(role["rules"])
 
 
