@@ -6,7 +6,7 @@ from gpudask.api import Json
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,18 @@ class Answer:
 
     async def read(self) -> bytes:
         return self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
+
+    @property
+    def response(self) -> Any:
+        """Itself, as what comes in chunks: all in one."""
+        return self
+
+    @property
+    def content(self) -> Any:
+        return self
+
+    async def iter_any(self) -> AsyncIterator[bytes]:
+        yield await self.read()
 
 
 @dataclass

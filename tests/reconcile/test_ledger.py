@@ -118,6 +118,7 @@ class Loop:
 
     def __init__(self, *_: Any) -> None:
         self.inherited: tuple[float, list[Any]] | None = None
+        self.record = SimpleNamespace(inherit=lambda *_: None)
         self.made.append(self)
 
     def inherit(self, counted_at: float, gone: Any) -> None:

@@ -134,7 +134,11 @@ async def test_a_stored_spec_that_breaks_a_later_rule_is_told_and_nothing_is_tou
     async with operating(stage.settings) as operator:
         await stays(told, [first], 0.5)
         rule.append("another rule")
-        ((uid, loop),) = operator.registry._loops.items()
+
+        async def loops() -> list[Any]:
+            return list(operator.registry._loops.items())
+
+        ((uid, loop),) = await eventually(loops, bool, "it leads, and has begun with the cluster")
         operator.registry._tasks[uid].get_loop().call_soon_threadsafe(loop.wake)
         assert "another rule" in await stage.shows("Accepted", "another rule")
         await stage.becomes(lambda: told_sorted(told), sorted([first, second]))
