@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.manifests import job
+from tests.e2e.manifests import cluster, cpu, job
 from tests.e2e.space import Space
 
 _ANSWER = "from distributed import Client; print('the answer is', Client().submit(sum, [40, 2]).result(timeout=120))"
@@ -47,7 +47,8 @@ def test_jobs_whose_runners_fill_the_quota_all_end(space: Space) -> None:
         {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": {"pods": "2"}}}
     )
     names = ("one", "two")
-    jobs = [job(name, "from distributed import Client; Client()") for name in names]
+    own = {name: {"spec": cluster(name, cpu(replicas=0))["spec"]} for name in names}
+    jobs = [job(name, "from distributed import Client; Client()", cluster=own[name]) for name in names]
     space.apply({"apiVersion": "v1", "kind": "List", "items": jobs})
     waited = [f"gdj/{name}" for name in names]
     space.kubectl("wait", "--for=condition=Complete", *waited, "--timeout=600s")
