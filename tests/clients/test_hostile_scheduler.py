@@ -23,7 +23,6 @@ from gpudask.scaling.demand import Demand
 from tests.scaling.test_demand import ANSWER
 
 DEADLINE_SECONDS = 1.0
-BUSY_SECONDS = 20.0  # by which a busy machine may be late; what is not ended goes on for ever
 PROTOCOL, UNREACHABLE = SchedulerTrouble.PROTOCOL, SchedulerTrouble.UNREACHABLE
 Talk = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
@@ -159,7 +158,7 @@ async def test_it_is_one_error_in_few_words(
     hostile.talk = talk
     began = time.monotonic()
     error = await error_of(client, hostile)
-    assert time.monotonic() - began < DEADLINE_SECONDS + BUSY_SECONDS
+    assert time.monotonic() - began < DEADLINE_SECONDS + 1
     assert words in str(error)
     assert trouble in (None, error.trouble)
 
@@ -192,16 +191,14 @@ async def test_a_redirect_is_not_followed(client: SchedulerClient, hostile: Host
     ],
     ids=["hints", "blank", "headers", "header", "chunks", "extension", "trailers", "upgrade", "error", "pipeline"],
 )
-async def test_a_flood_ends_soon_and_holds_nobody_up(hostile: Hostile, talk: Talk):
+async def test_a_flood_ends_soon_and_holds_nobody_up(client: SchedulerClient, hostile: Hostile, talk: Talk):
     hostile.talk = talk
-    client = SchedulerClient(silence_seconds=DEADLINE_SECONDS + BUSY_SECONDS)
     tracemalloc.start()
     began = time.monotonic()
     await error_of(client, hostile)
     took, (_, peak) = time.monotonic() - began, tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    await client.close()
-    assert took < BUSY_SECONDS, "it was read until the deadline"
+    assert took < DEADLINE_SECONDS * 0.9, "it was read until the deadline"
     assert peak < 20_000_000
 
 
@@ -221,7 +218,7 @@ async def test_what_comes_on_an_open_connection_after_the_answer_is_not_read(cli
     hostile.talk = talk
     with contextlib.suppress(SchedulerError):  # what came with the answer itself may spoil it
         await client.demand(hostile.base, "t", known_version="", wait_seconds=0)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(5):
         await ended.wait()
 
 
@@ -281,7 +278,7 @@ async def test_long_answers_that_trickle_hold_up_their_own_namespace_alone(
     hostile: Hostile, monkeypatch: pytest.MonkeyPatch
 ):
     """Each may have megabytes in memory, so few of a namespace are read at a time; and each only for so long."""
-    monkeypatch.setattr(under_test, "_BODY_SECONDS", 5.0)
+    monkeypatch.setattr(under_test, "_BODY_SECONDS", 1.0)
     client = SchedulerClient()
     good = Hostile()
     await good.start()
@@ -294,14 +291,14 @@ async def test_long_answers_that_trickle_hold_up_their_own_namespace_alone(
         )
 
     slow: list[asyncio.Task[Any]] = [poll(hostile, "a") for _ in range(2)]
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(5):
         while not client._large or not client._large["a"].locked():  # noqa: ASYNC110
             await asyncio.sleep(0.01)  # until both have their turn
     mine, other = poll(good, "a"), poll(good, "b")
-    await asyncio.wait([other], timeout=60)
+    await asyncio.wait([other], timeout=5)
     assert other.done()
     assert not mine.done(), "it did not wait for its turn"
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(5):
         assert len((await mine).workers) == 300
     assert all(isinstance(error, SchedulerError) for error in await asyncio.gather(*slow, return_exceptions=True))
     await client.close()

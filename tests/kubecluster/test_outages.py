@@ -67,7 +67,7 @@ def test_a_new_client_is_refused_with_the_cause_and_works_when_the_scheduler_is_
         began = time.monotonic()
         with pytest.raises(KubeClusterError, match=AWAY) as raised:
             Client(cluster)
-        assert time.monotonic() - began < 25, "Dask's own patience is 30 s"
+        assert time.monotonic() - began < 10
         assert "Dask's clients close after 3 s without it" in raised.value.next_step
         with pytest.raises(ValueError, match="No client"):
             default_client()  # what was refused is closed, and left to nobody

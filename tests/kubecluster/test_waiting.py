@@ -86,5 +86,5 @@ def test_a_worker_that_comes_ends_the_wait_though_it_is_not_yet_time_to_ask(demo
         later.start()
         began = time.monotonic()
         cluster.wait_for_workers(2, pool="cpu", timeout=90)
-        assert time.monotonic() - began < 40
+        assert time.monotonic() - began < 20
         later.join()

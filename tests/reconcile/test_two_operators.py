@@ -19,8 +19,6 @@ from tests.planning.builders import gpu_pool
 from tests.reconcile.stage import OperatorProcess, Stage, eventually, operating
 
 pytestmark = pytest.mark.api
-# More than is seen where nobody waits for a Lease, also on a busy machine; less than the 9 s in which one runs out.
-_WAITED_FOR_A_LEASE = 6.0
 
 
 def named(settings: Settings, identity: str, lease: str = "gpudask") -> Settings:
@@ -47,7 +45,7 @@ async def test_the_second_stands_by_with_warm_caches(stage: Stage):
             await eventually(lambda: _known(first), lambda known: known == 1, "and knows the cluster")
 
 
-async def test_a_clean_stop_hands_over_before_its_lease_would_have_run_out(stage: Stage):
+async def test_a_clean_stop_hands_over_within_a_second(stage: Stage):
     async with operating(named(stage.settings, "second")) as second:
         await stage.becomes(lambda: holder(stage), "second")
         async with operating(named(stage.settings, "third")) as third:
@@ -56,8 +54,8 @@ async def test_a_clean_stop_hands_over_before_its_lease_would_have_run_out(stage
             began = time.monotonic()
             (election,) = (task for task in second._tasks if task.get_name().startswith("election "))
             election.get_loop().call_soon_threadsafe(election.cancel)
-            await eventually(lambda: _leads(third), bool, "the third leads")
-            assert time.monotonic() - began < _WAITED_FOR_A_LEASE
+            await eventually(lambda: _leads(third), bool, "the third leads", seconds=10)
+            assert time.monotonic() - began < 1.0
             await stage.apply(a_pool(replicas=3))
             await eventually(stage.names, lambda names: len(names) == 3, "it acts")
 
@@ -88,7 +86,7 @@ async def test_a_takeover_shows_in_no_status(stage: Stage, monkeypatch: pytest.M
             _answers_late(third, monkeypatch)
             (election,) = (task for task in second._tasks if task.get_name().startswith("election "))
             election.get_loop().call_soon_threadsafe(election.cancel)
-            await eventually(lambda: _leads(third), bool, "the third leads")
+            await eventually(lambda: _leads(third), bool, "the third leads", seconds=10)
             await eventually(lambda: _same(scheduler.polls), lambda now: now > polls + 1, "and has heard it")
             await asyncio.sleep(1)
             watching.cancel()
@@ -116,7 +114,7 @@ async def test_a_killed_one_is_followed_by_another_when_its_lease_has_run_out(st
             began = time.monotonic()
             await stage.apply(a_pool(replicas=2))
             await eventually(stage.names, lambda names: len(names) == 2, "the second acts")
-            assert time.monotonic() - began > _WAITED_FOR_A_LEASE
+            assert 6 < time.monotonic() - began < 15
             assert second.leads
 
 
