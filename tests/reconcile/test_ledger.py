@@ -117,11 +117,11 @@ class Loop:
     made: list[Loop]
 
     def __init__(self, *_: Any) -> None:
-        self.inherited: tuple[float, list[Any]] | None = None
+        self.inherited: tuple[float | None, list[Any]] | None = None
         self.record = SimpleNamespace(inherit=lambda *_: None)
         self.made.append(self)
 
-    def inherit(self, counted_at: float, gone: Any) -> None:
+    def inherit(self, counted_at: float | None, gone: Any) -> None:
         self.inherited = counted_at, list(gone)
 
     async def run(self) -> None:
@@ -171,5 +171,9 @@ async def test_a_standby_has_seen_the_last_count_come_and_pods_go_since(standby:
 @pytest.mark.parametrize("counted_at", ["2026-12-01T18:00:00.000Z", None, 7, ["x"]])
 async def test_one_that_found_the_last_count_there_asks_the_clocks(standby: SimpleNamespace, counted_at: Any):
     standby.registry.cluster_changed(body(counted_at))
+    standby.now = 15.0
+    standby.registry.pod_gone(pod(cluster(a_pool("gpu", gpu={}), uid="u"), "gpu", 0))
     standby.registry.lead(standby.context)
-    assert [loop.inherited for loop in standby.loops] == [None]
+    ((since, gone),) = [loop.inherited for loop in standby.loops]
+    assert since is None
+    assert [(each.name, at) for each, at in gone] == [("demo-gpu-worker-0", 1015.0)]

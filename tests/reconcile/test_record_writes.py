@@ -564,6 +564,30 @@ async def test_an_end_that_was_seen_by_who_did_not_lead_is_counted_by_the_last_s
     assert "EndedUnseen" not in {event["reason"] for event in closing.body.get("events", ())}
 
 
+async def test_a_pod_whose_end_was_seen_late_counts_until_its_end(monkeypatch: pytest.MonkeyPatch):
+    """As by an operator that was frozen: Kubernetes stamped the end, and then the pod went."""
+    holds = replace(pod(cluster(gpu_pool(count=2)), "gpu"), gpus=2, placed=NOW - 100.0)
+    async with closing_of(monkeypatch) as closing:
+        closing.record.note_status(cluster(), Status(), demand(erred=1), Ledger(NOW - 200.0), {})
+        await write(closing.record)
+        closing.now[0] = NOW + 60.0
+        last = a_last_status("gpu", 180.0, NOW - 10.0, ended=NOW + 15.0)
+        ended = replace(holds, started=0.0, phase="Succeeded", finished_at=NOW + 20.0)
+        await a_record(closing.operated, "demo").close_anew([(ended, NOW + 45.0)], 60.0, last)
+    assert gpu_seconds(closing.body) == pytest.approx(180.0 + 2 * 30.0)
+
+
+async def test_pods_whose_end_nobody_saw_were_gone_when_their_cluster_was(monkeypatch: pytest.MonkeyPatch):
+    """However long after that somebody tells: what is a guess stays a small one."""
+    async with closing_of(monkeypatch) as closing:
+        closing.record.note_status(cluster(), Status(), demand(erred=1), Ledger(NOW - 200.0), {})
+        await write(closing.record)
+        closing.now[0] = NOW + 600.0
+        last = a_last_status("gpu", 180.0, NOW - 10.0, ended=NOW + 20.0)
+        await a_record(closing.operated, "demo").close_anew([], 60.0, last)
+    assert gpu_seconds(closing.body) == pytest.approx(180.0 + 2 * 30.0 / 2)
+
+
 async def test_what_was_never_written_is_not_taken_for_closed(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(writer, "_TRIES", 1)
     async with closing_of(monkeypatch) as closing:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import pytest
 
 from gpudask.api.resource import Identity
+from gpudask.history.unfinished import LastStatus
 from gpudask.reconcile import loop as module
 from gpudask.reconcile.loop import Registry
 from gpudask.reconcile.supervisor import Supervisor
@@ -54,6 +55,12 @@ class Loop:
 
     def resource_changed(self, body: Json) -> None:
         self.copies.append(body["metadata"]["resourceVersion"])
+
+    def inherit(self, *_: Any) -> None:
+        pass
+
+    def pod_gone(self, *_: Any) -> None:
+        pass
 
     async def run(self) -> None:
         Loop.running.append(self)
@@ -177,8 +184,9 @@ async def test_a_record_is_closed_where_its_cluster_is_gone_and_left_to_others_w
 class GonePod:
     """A pod of the cluster `uid` that does not exist any more."""
 
-    def __init__(self, uid: str) -> None:
+    def __init__(self, uid: str, name: str = "pod") -> None:
         self.owner = f"team/{uid}"
+        self.uid = name
 
 
 async def test_of_a_cluster_that_is_gone_no_pod_is_kept_once_its_record_is_closed(monkeypatch: pytest.MonkeyPatch):
@@ -215,6 +223,66 @@ async def test_of_a_cluster_that_is_left_to_others_pods_are_kept_until_its_end_i
     registry.pod_gone(GonePod("stays"))  # type: ignore[arg-type]
     registry.lead(context("team"))
     assert registry.knows_more(Identity("stays", "team", "stays"))
+
+
+class Anew:
+    """A record that is gone on with."""
+
+    told: ClassVar[list[tuple[list[str], LastStatus | None]]] = []
+
+    def __init__(self, *_: Any) -> None:
+        self.is_closed = True
+
+    async def close_anew(self, gone: Any, _keep_seconds: float, last: LastStatus | None) -> None:
+        self.told.append(([pod.uid for pod, _ in gone], last))
+
+
+@pytest.mark.parametrize("ends_by_itself", [False, True])
+async def test_what_a_loop_has_seen_is_known_though_another_operator_has_to_tell(
+    ends_by_itself: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """Frozen for a while it notices its pods' ends, the cluster's, and that it leads no more, all at once."""
+    monkeypatch.setattr(Record, "close", Record.stop)  # it cannot be written
+    monkeypatch.setattr(module, "ClusterRecord", Anew)
+    monkeypatch.setattr(Anew, "told", [])
+    registry, cluster = Registry(), Identity("ends", "team", "ends")
+    registry.lead(context("team"))
+    registry.cluster_changed(body("ends") | {"status": {"countedAt": "2026-12-01T18:00:00.000Z"}})
+    await acting()
+    registry.pod_gone(GonePod("ends", "first"))  # type: ignore[arg-type]
+    registry.cluster_changed(body("ends", 2) | {"status": {"countedAt": "2026-12-01T18:00:05.000Z"}})
+    registry.pod_gone(GonePod("ends", "second"))  # type: ignore[arg-type]
+    if ends_by_itself:
+        Loop.running[0].over.set()
+        await acting()
+        await registry.stand_by()
+    else:
+        await registry.stand_by()
+        registry.cluster_deleted(body("ends")["metadata"])
+    registry.lead(context("team"))
+    assert registry.knows_more(cluster)
+    registry.close_anew(cluster, 60.0)
+    await acting()
+    ((gone, last),) = Anew.told
+    assert gone == ["first", "second"], "the status may have been on its way while the first went"
+    assert last is not None
+    assert last.body["status"]["countedAt"] == "2026-12-01T18:00:05.000Z"
+
+
+def test_of_many_pods_that_are_gone_those_stay_whose_cluster_has_few():
+    gone = module.GonePods(at_most=3)
+    for number in range(9):
+        gone.add(GonePod("busy", f"busy-{number}"), float(number))  # type: ignore[arg-type]
+        if number == 1:
+            gone.add(GonePod("calm", "calm"), 1.0)  # type: ignore[arg-type]
+    assert [(pod.uid, at) for pod, at in gone.of("team/busy")] == [("busy-7", 7.0), ("busy-8", 8.0)]
+    assert [pod.uid for pod, _ in gone.of("team/calm")] == ["calm"]
+    gone.forget("team/busy", until=7.0)
+    assert [pod.uid for pod, _ in gone.of("team/busy")] == ["busy-8"]
+    gone.forget("team/busy")
+    gone.forget("team/calm")
+    assert not gone.of("team/busy")
+    assert not gone.of("team/calm")
 
 
 async def test_a_name_is_that_of_the_cluster_that_has_it_now():

@@ -45,7 +45,7 @@ class LastStatus:
         """That status, and its ledger up to now; `seen` without pools."""
         status = parse_status(self.body)
         seen = replace(seen, pools=frozenset(row.name for row in status.pools))
-        return status, inherit(seen, status, self.counted_at)
+        return status, inherit(seen, status, self.counted_at, gone_by=self.ended)
 
 
 def unfinished(record: Record, holders: Iterable[Holder], written: float) -> tuple[Status, Ledger]:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -35,8 +35,7 @@ from gpudask.reconcile.resource_copy import Change, ResourceCopy
 _LOG = logging.getLogger(__name__)
 # How soon a pass follows a demand in which only counts have changed; the preload sends them about as often.
 _COUNTS_SECONDS = 0.2
-# Of pods that go while another operator leads the last ones are remembered, until this one may lead.
-_GONE_KEPT = 1000
+_GONE_KEPT = 1000  # pods that go are remembered until a status, or the record of their cluster, has counted them
 _CLOSED_KEPT = 1000  # clusters that ended while this operator led
 _LAST_KEPT = 200  # clusters that ended, and whose record this operator has not closed
 # How long an operator that ends waits for records of clusters that are gone; the next one goes on with them.
@@ -76,7 +75,7 @@ class ClusterLoop:
             self._timer.cancel()
             self._timer = None
 
-    def inherit(self, counted_at: float, gone: Iterable[tuple[Pod, float]]) -> None:
+    def inherit(self, counted_at: float | None, gone: Iterable[tuple[Pod, float]]) -> None:
         """As the reconciler's."""
         self._reconciler.inherit(counted_at, gone)
 
@@ -134,6 +133,40 @@ class _Waker:
             loop.resource_changed(body)
 
 
+class GonePods:
+    """Pods that are gone, as last seen, and since when. Of more than `at_most` those stay whose cluster has few."""
+
+    def __init__(self, at_most: int = _GONE_KEPT) -> None:
+        self._at_most = at_most
+        self._number = 0
+        self._of: dict[str, dict[str, tuple[Pod, float]]] = {}  # by owner and uid, the last one last
+
+    def of(self, owner: str) -> tuple[tuple[Pod, float], ...]:
+        """Those of a cluster."""
+        return tuple(self._of.get(owner, {}).values())
+
+    def add(self, pod: Pod, at: float) -> None:
+        """Remember one."""
+        pods = self._of.setdefault(pod.owner, {})
+        self._number += pod.uid not in pods
+        pods.pop(pod.uid, None)
+        pods[pod.uid] = pod, at
+        if self._number > self._at_most:
+            owner = max(self._of, key=lambda each: len(self._of[each]))
+            self._remove(owner, next(iter(self._of[owner])))
+
+    def forget(self, owner: str, until: float = math.inf) -> None:
+        """Forget those of a cluster that are gone since then, or longer."""
+        for uid in [uid for uid, (_, at) in self._of.get(owner, {}).items() if at <= until]:
+            self._remove(owner, uid)
+
+    def _remove(self, owner: str, uid: str) -> None:
+        del self._of[owner][uid]
+        self._number -= 1
+        if not self._of[owner]:
+            del self._of[owner]
+
+
 def _counted_at(body: Json) -> str:
     status = body.get("status")
     text = status.get("countedAt") if isinstance(status, dict) else ""
@@ -154,7 +187,7 @@ class Registry:
         self._clock = clock  # by which that is noted which stands here alone:
         # key -> a status' countedAt, and when it was seen to come
         self._counted: dict[str, tuple[str, float | None]] = {}
-        self._gone: deque[tuple[Pod, float]] = deque(maxlen=_GONE_KEPT)  # pods without a loop, and when they were gone
+        self._gone = GonePods()  # by this clock; also those that a loop counts, which may have to leave that to others
         self._bodies: dict[str, Json] = {}  # by key
         self._named: dict[str, str] = {}  # by namespace/name: the key of the one that exists
         self._loops: dict[str, ClusterLoop] = {}
@@ -223,10 +256,6 @@ class Registry:
     def cluster_deleted(self, metadata: Mapping[str, Any]) -> None:
         """The cluster with these metadata was deleted: end its loop. What it owned, Kubernetes collects."""
         key = owner_key(metadata["namespace"], metadata["uid"])
-        if (body := self._bodies.get(key)) is not None:
-            self._last[key] = LastStatus.of(body, self._counted[key][1], self._clock())
-            if len(self._last) > _LAST_KEPT:
-                del self._last[next(iter(self._last))]
         self._forget(key)
         self._cluster_changed(f"{metadata['namespace']}/{metadata['name']}")
         task = self._tasks.get(key)
@@ -241,6 +270,7 @@ class Registry:
             self._counted[key] = counted_at, None
         elif known[0] != counted_at:
             self._counted[key] = counted_at, self._clock()
+            self._gone.forget(key, self._clock() - WRITE_SECONDS)  # it may have been on its way for so long
 
     def _start_loop(self, key: str, body: Json) -> None:
         metadata, context = body["metadata"], self._context
@@ -248,16 +278,19 @@ class Registry:
             return
         loop = self._loops[key] = ClusterLoop(context, body, self._definitions)
         _, counted_at = self._counted[key]
-        now, ahead = self._clock(), context.clock() - self._clock()
-        gone: list[tuple[Pod, float]] = []
-        if counted_at is not None:
-            since = counted_at - WRITE_SECONDS  # it may have been on its way for so long
-            gone = [(pod, min(at, now) + ahead) for pod, at in self._gone if pod.owner == key and at > since]
-            loop.inherit(counted_at + ahead, gone)
-        loop.record.inherit(LastStatus.of(body, counted_at).shifted(ahead), gone)
+        gone, ahead = self._gone_of(key), context.clock() - self._clock()
+        last = LastStatus.of(body, counted_at).shifted(ahead)
+        loop.inherit(last.counted_at, gone)
+        loop.record.inherit(last, gone)
         name = f"{metadata['namespace']}/{metadata['name']}"
         task = self._tasks[key] = context.supervisor.start(loop.run, kind="cluster", name=name, may_end=True)
         task.add_done_callback(lambda done: self._ended(key, done))
+
+    def _gone_of(self, key: str) -> tuple[tuple[Pod, float], ...]:
+        """Its pods that are gone, and since when by the operator's clock, but for those that were long counted."""
+        assert self._context is not None, "who leads asks"
+        now, ahead = self._clock(), self._context.clock() - self._clock()
+        return tuple((pod, min(at, now) + ahead) for pod, at in self._gone.of(key))
 
     def find(self, namespace: str, name: str) -> Json | None:
         """The cluster of this name, as last seen."""
@@ -273,14 +306,12 @@ class Registry:
 
     def pod_gone(self, pod: Pod) -> None:
         """A pod does not exist any more: it held its GPUs until now, and was as it was last seen."""
-        loop = self._loops.get(pod.owner)
-        if loop is not None:
+        if (loop := self._loops.get(pod.owner)) is not None:
             loop.pod_gone(pod)
-            return
-        if (record := self._ending.get(pod.owner)) is not None and self._context is not None:
+        elif (record := self._ending.get(pod.owner)) is not None and self._context is not None:
             record.pod_gone(pod, self._context.clock())
         if pod.owner not in self._closed:  # of which all is told
-            self._gone.append((pod, self._clock()))
+            self._gone.add(pod, self._clock())
 
     def event_recorded(self, cluster: Identity, event: RecordedEvent) -> None:
         """An event was recorded on a cluster."""
@@ -299,16 +330,14 @@ class Registry:
             return False
         if key in self._ending or key in self._closed:
             return False
-        return key in self._last or bool(context.pods.owned(key)) or any(pod.owner == key for pod, _ in self._gone)
+        return key in self._last or bool(context.pods.owned(key) or self._gone.of(key))
 
     def close_anew(self, cluster: Identity, keep_seconds: float) -> None:
         """Go on with the record of a cluster that is gone, whose end another operator has written in part, or not."""
         if self._context is None:
             return
-        ahead = self._context.clock() - self._clock()
-        gone = tuple((pod, at + ahead) for pod, at in self._gone if pod.owner == cluster.owner_key)
-        last = self._last.get(cluster.owner_key)
-        last = last.shifted(ahead) if last is not None else None
+        gone, last = self._gone_of(cluster.owner_key), self._last.get(cluster.owner_key)
+        last = last.shifted(self._context.clock() - self._clock()) if last is not None else None
         record = ClusterRecord(self._context, cluster, "")
         self._run_to_end(record, partial(record.close_anew, gone, keep_seconds, last), cluster.owner_key)
 
@@ -391,13 +420,15 @@ class Registry:
         self._last.pop(key, None)
         if len(self._closed) > _CLOSED_KEPT:
             del self._closed[next(iter(self._closed))]
-        if any(pod.owner == key for pod, _ in self._gone):
-            self._gone = deque(((pod, at) for pod, at in self._gone if pod.owner != key), maxlen=_GONE_KEPT)
+        self._gone.forget(key)
 
     def _forget(self, key: str) -> None:
-        body = self._bodies.pop(key, None)
-        self._counted.pop(key, None)
+        """Forget a cluster that is gone, but for what may have to be told of its end."""
+        body, counted = self._bodies.pop(key, None), self._counted.pop(key, None)
         if body is not None:
+            self._last[key] = LastStatus.of(body, counted[1] if counted else None, self._clock())
+            if len(self._last) > _LAST_KEPT:
+                del self._last[next(iter(self._last))]
             name = f"{body['metadata']['namespace']}/{body['metadata']['name']}"
             if self._named.get(name) == key:  # it may be another one's by now
                 del self._named[name]

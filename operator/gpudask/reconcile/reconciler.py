@@ -103,8 +103,8 @@ class Reconciler:
         self._live: set[str] = set()
         self._gone: list[Gone] = []  # since the last count
 
-    def inherit(self, counted_at: float, gone: Iterable[tuple[Pod, float]]) -> None:
-        """Note when another operator's status was seen to come, and which pods were gone since then, and when."""
+    def inherit(self, counted_at: float | None, gone: Iterable[tuple[Pod, float]]) -> None:
+        """Note when another operator's status was seen to come, if it was, and which pods have gone, and when."""
         self._status_writer.counted_at = counted_at
         for pod, at in gone:
             self.pod_gone(pod, at)

@@ -207,12 +207,12 @@ def count(seen: Seen, before: Ledger) -> Ledger:
     return adding.ledger()
 
 
-def inherit(seen: Seen, status: Status, counted_at: float | None = None) -> Ledger:
+def inherit(seen: Seen, status: Status, counted_at: float | None = None, *, gone_by: float | None = None) -> Ledger:
     """The ledger up to now, where another process wrote `status`, or none did.
 
     `counted_at`: when it was seen to come, by this operator's clock, where it was; else what the status says is
     compared with the API server's time. `seen.gone`: the pods whose end this operator saw; those since then count until
-    then.
+    then. `gone_by`: when pods whose end nobody saw were gone for sure; None: by now.
     """
     written = epoch(status.counted_at)
     since = _counted_since(None if written is None else written - seen.server_ahead, counted_at)
@@ -247,8 +247,9 @@ def inherit(seen: Seen, status: Status, counted_at: float | None = None) -> Ledg
             adding.forget(gone.uid, gone.at)
         else:
             adding.end(gone.holder, None, max(gone.placed, since), gone.at)
+    unseen = max(0.0, (seen.now if gone_by is None else min(gone_by, seen.now)) - since)
     for name, left in (+room).items():
-        gap[name] += left * (seen.now - since) / 2
+        gap[name] += left * unseen / 2
     for name, gpu_seconds in gap.items():
         adding.add_gap(name, before.of(name).gpus or rests[name], gpu_seconds)
     return adding.ledger()

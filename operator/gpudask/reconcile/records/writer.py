@@ -272,7 +272,7 @@ class ClusterRecord:
         for pod, at in since:
             end = gone_end(pod, at, ahead=self._ahead, cluster_gone=at > ended)
             self._fresh.append(with_log(end, "", _UNFOLLOWED) if end.source is LogSource.FOLLOWED else end)
-            self._note_gone(pod, at)
+            self._note_gone(pod, pod.finished_at or at)
         if not before.ended and last is None:
             self.note_event(ended_unseen(iso(self._server_time(), to="seconds")))
         await self.close()
