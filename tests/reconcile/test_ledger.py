@@ -89,6 +89,28 @@ async def test_a_pod_counts_until_it_was_gone_however_late_the_pass_is():
     assert sum(seconds(bench).values()) - before == pytest.approx(4 + 34, abs=0.1)
 
 
+async def test_a_pod_that_goes_while_a_pass_writes_counts_until_then_by_the_next(monkeypatch: pytest.MonkeyPatch):
+    bench = await placed()
+    await bench.run(10)
+    await bench.passes.reconcile()
+    before, report = sum(seconds(bench).values()), bench.passes._report
+    (gone, *_) = (each for each in bench.pods._by_uid.values() if each.pool == "gpu")
+    path = next(path for path in bench.api.objects if path.endswith(f"/pods/{gone.name}"))
+
+    async def later(*given: Any) -> float | None:
+        monkeypatch.setattr(bench.passes, "_report", report)
+        bench.now += 4
+        del bench.api.objects[path]
+        bench.pods.forget(gone.uid)
+        return await report(*given)
+
+    monkeypatch.setattr(bench.passes, "_report", later)
+    await bench.passes.reconcile()
+    bench.now += 30
+    await bench.passes.reconcile()
+    assert sum(seconds(bench).values()) - before == pytest.approx(4 + 34, abs=0.1)
+
+
 async def test_counters_are_written_now_and_then_while_gpus_are_held():
     bench = await placed()
     await bench.run(120)

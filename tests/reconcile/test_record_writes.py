@@ -577,6 +577,20 @@ async def test_a_pod_whose_end_was_seen_late_counts_until_its_end(monkeypatch: p
     assert gpu_seconds(closing.body) == pytest.approx(180.0 + 2 * 30.0)
 
 
+async def test_a_pod_that_goes_while_the_last_pass_writes_counts_until_then(monkeypatch: pytest.MonkeyPatch):
+    of = cluster(gpu_pool(count=2))
+    holds = replace(pod(of, "gpu"), gpus=2, placed=NOW - 100.0)
+    async with closing_of(monkeypatch, holds) as closing:
+        holder = Holder(holds.uid, "gpu", holds.dask_name, 2, holds.placed, Cause.SPARE)
+        counted = count(Seen((holder,), NOW, pools=("gpu",)), Ledger(NOW - 200.0))
+        closing.gone(replace(holds, started=0.0), NOW + 5.0)
+        status = Status(pools=[counted.of("gpu").in_status(PoolStatus(name="gpu"))])
+        closing.record.note_status(of, status, None, counted, {})
+        closing.now[0] = NOW + 60.0
+        await (await closing.begin())
+    assert gpu_seconds(closing.body) == pytest.approx(2 * 105.0)
+
+
 async def test_pods_whose_end_nobody_saw_were_gone_when_their_cluster_was(monkeypatch: pytest.MonkeyPatch):
     """However long after that somebody tells: what is a guess stays a small one."""
     async with closing_of(monkeypatch) as closing:

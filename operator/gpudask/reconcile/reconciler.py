@@ -370,8 +370,14 @@ class Reconciler:
         return count(seen, writer.ledger), now + ahead
 
     def _take_gone(self, pods: tuple[Pod, ...]) -> tuple[Gone, ...]:
-        """The pods that held GPUs, and do not since the last count."""
-        gone, self._gone = self._gone, []
+        """The pods that held GPUs, and do not since the last count.
+
+        Those of `pods` that went only after that, as in a long write, are for the next one; but some are back by now.
+        """
+        gone, there = self._gone, {pod.uid for pod in self._context.pods_of(self._copy.identity)}
+        later = {pod.uid for pod in pods} - there
+        self._gone = [each for each in gone if each.uid in later]
+        gone = [each for each in gone if each.uid not in later]
         finished = [_gone(pod, pod.finished_at) for pod in pods if pod.pool and pod.node and pod.finished]
         return (*gone, *finished)
 

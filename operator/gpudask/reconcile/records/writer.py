@@ -160,7 +160,9 @@ class ClusterRecord:
         self._status, self._counted, self._last = status, counted, None
         self._notes.pools = pools.rows(self._spec.pools if self._spec is not None else (), status)
         self._counted_ends = dict([*self._counted_ends.items(), *counted.ended.items()][-_ENDS_KEPT:])
-        self._gone.clear()
+        # Those that went while the pass was under way are for the next count; but some are back by now.
+        later = counted.pods.keys() - {pod.uid for pod in self._context.pods_of(self._cluster)}
+        self._gone = {uid: gone for uid, gone in self._gone.items() if uid in later}
 
     async def before(self, planned: Plan) -> None:
         """Note what a plan is about to delete; read the logs of pods that have ended, which would be gone with them."""
