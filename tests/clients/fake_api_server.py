@@ -113,7 +113,8 @@ class FakeApiServer(Kubernetes):
         if query.get("dryRun"):
             return Answer(201, body)
         if "strategic" in content_type and path in self.objects:
-            return self._refer(path, self.objects[path], body)
+            change = self._refer if "ownerReferences" in body["metadata"] else self._lift
+            return change(path, self.objects[path], body)
         if method == "PUT" and path in self.objects:
             return Answer(200, self.put(path, body))
         return self._answer(method, path, name, body)
@@ -144,6 +145,14 @@ class FakeApiServer(Kubernetes):
             else:
                 references[item["uid"]] = item
         return Answer(200, self.put(path, _merged(found, {"metadata": {"ownerReferences": [*references.values()]}})))
+
+    def _lift(self, path: str, found: Json, body: Json) -> Answer:
+        """A strategic merge patch of scheduling gates, which are known by their name."""
+        if body["metadata"]["uid"] != found["metadata"]["uid"]:
+            return refusal(409, "the uid in the object to be updated does not match", "Conflict")
+        lifted = {item["name"] for item in body["spec"]["schedulingGates"] if item.get("$patch") == "delete"}
+        gates = [item for item in found["spec"].get("schedulingGates", ()) if item["name"] not in lifted]
+        return Answer(200, self.put(path, _merged(found, {"spec": {"schedulingGates": gates}})))
 
     def _delete(self, key: str, found: Json, body: Json) -> Answer:
         if body.get("preconditions", {}).get("uid") not in (None, found["metadata"]["uid"]):

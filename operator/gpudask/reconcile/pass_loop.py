@@ -10,7 +10,6 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
-from gpudask.api import Json
 from gpudask.api.reasons import Reason
 from gpudask.clients.errors import ApiError, ClusterGoneError
 from gpudask.clients.flow_control import CLUSTER, Backoff, RateLimiter
@@ -23,30 +22,6 @@ RESYNC_SECONDS = 600.0
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.5, 60.0  # of a pass that cannot be made at all
 # Passes of one object, whatever wakes it: what a tenant makes flap costs others so much and no more.
 _PASSES_PER_SECOND, _PASSES_BURST = 5.0, 30.0
-
-
-async def confirmed(get: Callable[[], Awaitable[Json]], uid: str, after_seconds: float) -> Json:
-    """The object with this `uid` as `get` has it; after a 404 once more: an API server that starts says so, too.
-
-    Raises:
-        ClusterGoneError: it does not exist any more, whatever its kind.
-        ApiError: the API server refuses, or could not be reached.
-    """
-    try:
-        body = await get()
-    except ApiError as error:
-        if not error.object_not_found:
-            raise
-        await asyncio.sleep(after_seconds)
-        try:
-            body = await get()
-        except ApiError as again:
-            if again.object_not_found:
-                raise ClusterGoneError from again
-            raise
-    if body["metadata"]["uid"] != uid:
-        raise ClusterGoneError
-    return body
 
 
 class PassLoop:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable
 from dataclasses import dataclass
+from functools import partial
 
 from gpudask.api import Json
 from gpudask.api.job import Job, JobReason
@@ -14,6 +15,7 @@ from gpudask.api.resource import GATE_RECORDED, Cluster, InvalidSpecError, owner
 from gpudask.api.status import iso
 from gpudask.clients.errors import ApiError
 from gpudask.clients.flow_control import Backoff
+from gpudask.clients.recheck import look_again
 from gpudask.clients.reflector import Caches
 from gpudask.desired.runner import job_cluster, runner_pod
 from gpudask.jobs.actions import (
@@ -30,7 +32,7 @@ from gpudask.jobs.actions import (
 )
 from gpudask.jobs.observation import JobObservation, Problem, SeenCluster
 from gpudask.jobs.runner_pods import RunnerPod, is_of_earlier, job_key
-from gpudask.planning.observed.pods import current_scheduler
+from gpudask.planning.observed.pods import Pod, current_scheduler
 from gpudask.planning.scheduler import with_default_image
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.loop import Registry
@@ -106,7 +108,8 @@ class JobExecutor:
         """Execute one action; `version`: of the job as it is known.
 
         Raises:
-            ApiError: the API server could not be reached, or refuses what it should not.
+            ApiError: the API server could not be reached, or refuses what it should not; a conflict or a 404 of the
+                deletion of the job: it may have changed, or be gone.
         """
         match action:
             case CreateCluster(attempt):
@@ -199,7 +202,11 @@ class JobExecutor:
         """A pod has the name: ours, of a creation whose answer was lost, or somebody else's."""
         body = await self._context.api.get_pod(job.namespace, name)
         if job_key(body["metadata"]) == job.owner_key:
-            self._runners.upsert(job.namespace, body)
+            if self._runners.upsert(job.namespace, body):
+                self.forget_problem()
+            else:
+                text = f"the pod {name} of this job cannot be read: delete it"
+                self._remember(JobReason.RUNNER_NAME_IN_USE, text)
         elif is_of_earlier(body["metadata"], job):
             text = f"the pod {name} of an earlier job of this name is being deleted"
             self._remember(JobReason.RUNNER_PENDING, text)
@@ -236,26 +243,31 @@ class JobExecutor:
         _LOG.info("%s: %s", seen.job.key, text)
 
     async def _of_pod(self, pod: RunnerPod, doing: Awaitable[Json]) -> None:
-        """Change this very pod, and know it as it is then; or it has changed, or is gone."""
+        """Change this very pod, and know it as it is then; or it has changed, or is gone.
+
+        Raises:
+            ApiError: the request failed, or was refused although the pod is as it was.
+        """
         try:
             body = await doing
         except ApiError as error:
             if not (error.not_found or error.conflict or error.invalid):
                 raise
-            body = await self._look_again(pod)
+            await self._look_again(pod, error)
+            return
         if body.get("kind") == "Pod" and _stays(body):
             self._runners.upsert(pod.namespace, body)
         else:
             self._runners.forget(pod.namespace, pod.uid)
 
-    async def _look_again(self, pod: RunnerPod) -> Json:
-        try:
-            body = await self._context.api.get_pod(pod.namespace, pod.name)
-        except ApiError as error:
-            if not error.object_not_found:
-                raise
-            return {}
-        return body if body["metadata"]["uid"] == pod.uid else {}
+    async def _look_again(self, pod: RunnerPod, error: ApiError) -> None:
+        """Know the pod as it is after a write to it that got `error`; what is new has another pass made.
+
+        Raises:
+            ApiError: as `clients.recheck.look_again`.
+        """
+        get = partial(self._context.api.get_pod, pod.namespace, pod.name)
+        await look_again(get, self._runners, pod.namespace, uid=pod.uid, version=pod.version, error=error)
 
     def _lift(self, pod: RunnerPod) -> Awaitable[Json]:
         return self._context.api.lift_gate(pod.namespace, pod.name, GATE_RECORDED, uid=pod.uid)
@@ -294,6 +306,7 @@ class JobExecutor:
         """Have the cluster keep no workers, and end those that there are."""
         body = await self._context.api.get_cluster(job.namespace, cluster.name)
         if body["metadata"]["uid"] != cluster.uid:
+            self._clusters.cluster_changed(body)  # another one of its name by now
             return
         pools = (body.get("spec") or {}).get("pools") or ()
         overrides = [{"pool": pool["name"], "replicas": 0, "by": MANAGER} for pool in pools]
@@ -306,23 +319,30 @@ class JobExecutor:
         """Delete the worker pods, with a second of grace. What fails is the garbage collector's, or the cluster's."""
         key = owner_key(job.namespace, cluster.uid)
         pods = [pod for pod in self._context.pods.owned(key) if pod.pool and not pod.deleting]
-        delete = self._context.api.delete_pod
-        ends = (delete(pod.namespace, pod.name, uid=pod.uid, never_ran=True) for pod in pods)
-        for result in await asyncio.gather(*ends, return_exceptions=True):
+        for result in await asyncio.gather(*map(self._end_worker, pods), return_exceptions=True):
             if isinstance(result, ApiError):
-                if not (result.object_not_found or result.conflict):
-                    _LOG.warning("%s: a worker was not deleted: %s", job.key, result)
+                _LOG.warning("%s: a worker was not deleted: %s", job.key, result)
             elif isinstance(result, BaseException):
                 raise result
 
+    async def _end_worker(self, pod: Pod) -> None:
+        """Delete a worker pod; once more after an answer that it is gone, or another one: nobody looks again.
+
+        Raises:
+            ApiError: it was refused, or the API server could not be reached.
+        """
+        for _ in range(2):
+            try:
+                await self._context.api.delete_pod(pod.namespace, pod.name, uid=pod.uid, never_ran=True)
+            except ApiError as error:
+                if not (error.not_found or error.conflict):
+                    raise
+            else:
+                return
+
     async def _delete_job(self, job: Job, version: str) -> None:
-        try:
-            await self._context.api.delete_job(job.namespace, job.name, uid=job.uid, version=version)
-        except ApiError as error:
-            if not (error.object_not_found or error.conflict):
-                raise
-        else:
-            _LOG.info("%s: deleted: spec.ttlAfterFinished is over", job.key)
+        await self._context.api.delete_job(job.namespace, job.name, uid=job.uid, version=version)
+        _LOG.info("%s: deleted: spec.ttlAfterFinished is over", job.key)
 
 
 def _stays(body: Json) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from gpudask.api import Json
@@ -33,9 +34,10 @@ from gpudask.api.resource import (
 )
 from gpudask.api.untrusted_text import quote
 from gpudask.clients.errors import QUOTA_EXCEEDED, ApiError, ClusterGoneError
+from gpudask.clients.recheck import confirmed, found
 from gpudask.clients.reflector import Caches
 from gpudask.desired.runner import cluster_hash, runner_hash
-from gpudask.jobs.actions import CreateCluster, CreateRunner, JobPlan
+from gpudask.jobs.actions import Action, CreateCluster, CreateRunner, DeleteJob, JobPlan
 from gpudask.jobs.observation import JobObservation, Problem, SeenCluster
 from gpudask.jobs.plan import awaits_cluster, is_open, plan
 from gpudask.jobs.runner_pods import RunnerPod, is_of_earlier, job_key
@@ -46,7 +48,7 @@ from gpudask.reconcile.context import Context
 from gpudask.reconcile.jobs.executor import JobExecutor
 from gpudask.reconcile.jobs.measurements import JobMeasurements
 from gpudask.reconcile.loop import Registry
-from gpudask.reconcile.pass_loop import RESYNC_SECONDS, confirmed
+from gpudask.reconcile.pass_loop import RESYNC_SECONDS
 
 _LOG = logging.getLogger(__name__)
 # A copy older than this is refreshed before something is made for it: the job may be deleted.
@@ -219,16 +221,11 @@ class JobReconciler:
         return Problem(JobReason.LIMIT, "; ".join(beyond), wait_seconds=_LIMIT_SECONDS) if beyond else None
 
     async def _find(self, name: str, uid: str) -> None:
-        namespace = self._identity.namespace
+        namespace, context = self._identity.namespace, self._context
         if any(pod.uid == uid for pod in self._runners.owned(self._identity.owner_key)):
             return
-        try:
-            body = await self._context.api.get_pod(namespace, name)
-        except ApiError as error:
-            if not error.object_not_found:
-                raise
-            return
-        if body["metadata"]["uid"] == uid:
+        body = await found(partial(context.api.get_pod, namespace, name), context.recheck_seconds)
+        if body is not None and body["metadata"]["uid"] == uid:
             self._runners.upsert(namespace, body)
 
     async def _cluster(self, job: Job, name: str) -> SeenCluster | None:
@@ -272,12 +269,21 @@ class JobReconciler:
         failure: ApiError | None = None
         for action in planned.actions:
             try:
-                await self._executor.execute(seen, action, self._version)
+                await self._do(seen, action)
             except ApiError as error:
                 if error.ending:
                     raise
                 failure = failure or error
         return failure
+
+    async def _do(self, seen: JobObservation, action: Action) -> None:
+        version = self._version
+        try:
+            await self._executor.execute(seen, action, version)
+        except ApiError as error:
+            if not isinstance(action, DeleteJob) or not (error.conflict or error.not_found):
+                raise
+            await self._look_again(version, error)
 
     async def _with_log(self, planned: JobPlan, before: JobStatus) -> JobStatus:
         """The status to write, with the last lines of a runner that ended: those that can be read in time."""
@@ -299,19 +305,15 @@ class JobReconciler:
 
     async def _write(self, status: JobStatus) -> None:
         """Write the status to the version that it was made from; of a newer one another pass makes its own."""
-        of, before = self._identity, self._status
+        of, before, version = self._identity, self._status, self._version
         body = status.model_dump(mode="json", by_alias=True, exclude_none=True)
         try:
             answer = await self._context.api.write_status(
-                of.namespace, of.name, uid=of.uid, version=self._version, status=body, plural=JOB_PLURAL
+                of.namespace, of.name, uid=of.uid, version=version, status=body, plural=JOB_PLURAL
             )
         except ApiError as error:
             if error.conflict or error.not_found or error.invalid:  # invalid: the test of the uid fails
-                version = self._version
-                await self._refresh()
-                if version == self._version and not error.conflict:
-                    raise
-                self._wake()
+                await self._look_again(version, error)
                 return
             raise
         self._keep(answer)
@@ -331,6 +333,18 @@ class JobReconciler:
             now=self._context.clock(),
             regarding=(API_VERSION, JOB_KIND),
         )
+
+    async def _look_again(self, version: str, error: ApiError) -> None:
+        """Get the job after a write to its `version` that got `error`; of what is new another pass makes its own.
+
+        Raises:
+            ClusterGoneError: as `_refresh`.
+            ApiError: `error`, where it is as it was; or as `_refresh`.
+        """
+        await self._refresh()
+        if version == self._version:
+            raise error
+        self._wake()
 
     async def _refresh(self) -> None:
         """Get the job as it is now.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from gpudask.api import Json
 from gpudask.api.cron_job import (
@@ -21,6 +22,7 @@ from gpudask.api.resource import API_VERSION, CRON_JOB_KIND, CRON_JOB_PLURAL, Id
 from gpudask.api.status import iso
 from gpudask.clients.errors import ApiError, ClusterGoneError
 from gpudask.clients.flow_control import Backoff
+from gpudask.clients.recheck import confirmed, look_again
 from gpudask.clients.reflector import Caches
 from gpudask.desired.scheduled_job import scheduled_job
 from gpudask.jobs.cron.observation import (
@@ -36,7 +38,7 @@ from gpudask.jobs.cron.observation import (
 )
 from gpudask.jobs.cron.plan import plan, with_condition
 from gpudask.reconcile.context import Context
-from gpudask.reconcile.pass_loop import RESYNC_SECONDS, confirmed
+from gpudask.reconcile.pass_loop import RESYNC_SECONDS
 
 _LOG = logging.getLogger(__name__)
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 1.0, 60.0
@@ -186,15 +188,14 @@ class CronJobReconciler:
     def _retry_in(self) -> float | None:
         return None if self._problem is None else max(0.0, self._next_try - self._context.clock())
 
-    async def _find(self, name: str, uid: str) -> bool:
-        """Have the API server's copy of a job; whether it is there."""
+    async def _find(self, name: str, uid: str) -> None:
+        """Have the API server's copy of a job, where it is there."""
         namespace, api = self._identity.namespace, self._context.api
         try:
             body = await confirmed(lambda: api.get_job(namespace, name), uid, self._context.recheck_seconds)
         except ClusterGoneError:
-            return False
+            return
         self._jobs.upsert(self._identity.namespace, body)
-        return True
 
     async def _execute(self, seen: CronJobObservation, actions: tuple[Action, ...]) -> ApiError | None:
         """Execute the actions, each on its own; the first failure."""
@@ -252,11 +253,11 @@ class CronJobReconciler:
         try:
             await self._context.api.delete_job(namespace, job.name, uid=job.uid, version=job.version)
         except ApiError as error:
-            if not (error.object_not_found or error.conflict):
+            if not (error.not_found or error.conflict):
                 raise
-            # One that has changed is kept: what is forgotten does not come back in the version that is known already.
-            if error.object_not_found or not await self._find(job.name, job.uid):
-                self._jobs.forget(namespace, job.uid)
+            # One that is there is kept: what is forgotten does not come back in the version that is known already.
+            get = partial(self._context.api.get_job, namespace, job.name)
+            await look_again(get, self._jobs, namespace, uid=job.uid, version=job.version, error=error)
         else:
             _LOG.info("%s/%s: deleted job %s", namespace, self._identity.name, job.name)
             self._jobs.forget(namespace, job.uid)
@@ -264,7 +265,7 @@ class CronJobReconciler:
 
     async def _write(self, status: CronJobStatus) -> None:
         """Write the status to the version that it was made from; of a newer one another pass makes its own."""
-        of, before = self._identity, self._status
+        of, before, version = self._identity, self._status, self._version
         body = {
             key: value
             for key, value in status.model_dump(mode="json", by_alias=True, exclude_none=True).items()
@@ -272,13 +273,12 @@ class CronJobReconciler:
         }
         try:
             answer = await self._context.api.write_status(
-                of.namespace, of.name, uid=of.uid, version=self._version, status=body, plural=CRON_JOB_PLURAL
+                of.namespace, of.name, uid=of.uid, version=version, status=body, plural=CRON_JOB_PLURAL
             )
         except ApiError as error:
             if error.conflict or error.not_found or error.invalid:  # invalid: the test of the uid fails
-                version = self._version
                 await self._refresh()
-                if version == self._version and not error.conflict:
+                if version == self._version:
                     raise
                 self._wake()
                 return

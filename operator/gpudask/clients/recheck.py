@@ -1,0 +1,70 @@
+"""A second look at an object whose write, or whose read, the API server answered as if it had changed or were gone.
+
+Such an answer may be wrong: an API server that starts says 404 of what exists, and a conflict may be that of a request
+beside ours. Who takes it as the truth waits for a watch event that never comes, or forgets what is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from gpudask.api import Json
+from gpudask.clients.errors import ApiError, ClusterGoneError
+from gpudask.clients.reflector import Caches
+
+Get = Callable[[], Awaitable[Json]]
+
+
+async def found(get: Get, after_seconds: float) -> Json | None:
+    """The object as `get` has it; None: it does not exist, which a second request said, too.
+
+    Raises:
+        ApiError: the API server refuses, or could not be reached.
+    """
+    for is_last in (False, True):
+        try:
+            return await get()
+        except ApiError as error:
+            if not error.object_not_found:
+                raise
+        if not is_last:
+            await asyncio.sleep(after_seconds)
+    return None
+
+
+async def confirmed(get: Get, uid: str, after_seconds: float) -> Json:
+    """The object with this `uid` as `get` has it, asked twice before it counts as gone.
+
+    Raises:
+        ClusterGoneError: it does not exist any more, whatever its kind.
+        ApiError: the API server refuses, or could not be reached.
+    """
+    body = await found(get, after_seconds)
+    if body is None or body["metadata"]["uid"] != uid:
+        raise ClusterGoneError
+    return body
+
+
+async def look_again(
+    get: Get, caches: Caches, namespace: str, *, uid: str, version: str, error: ApiError
+) -> Json | None:
+    """The object with this `uid` after a write to it that got `error`; None: it is gone.
+
+    `version`: that it had as the write was decided. What is new is kept in `caches`, which wake who waits for it.
+
+    Raises:
+        ApiError: `error`, where it is as it was: no event comes that would have it tried again; or the look failed.
+    """
+    try:
+        body = await get()
+    except ApiError as again:
+        if not again.object_not_found:
+            raise
+        body = None
+    if body is None or body["metadata"]["uid"] != uid:
+        caches.forget(namespace, uid)
+        return None
+    if str(body["metadata"]["resourceVersion"]) == version or not caches.upsert(namespace, body):
+        raise error
+    return body

@@ -1,0 +1,187 @@
+"""An answer that is not true, once for each kind of write for jobs: it is tried again, though nothing has changed.
+
+No watch event comes that would have it tried again, and the slow resync is too late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gpudask.api import Json
+from gpudask.api.job import parse_job
+from gpudask.api.resource import API_VERSION, CRON_JOB_KIND, GATE_RECORDED, JOB_KIND, KIND, LABEL_POOL
+from gpudask.api.status import iso
+from gpudask.desired.runner import job_cluster
+from tests.api.test_job import OWN, a_job
+from tests.clients.fake_api_server import Answer, refusal
+from tests.jobs.cron.builders import a_cron_job
+from tests.planning.builders import NOW
+from tests.reconcile.in_memory import becomes
+from tests.reconcile.jobs_in_memory import CLUSTERS, CRON_JOBS, JOBS, PODS, OperatedJobs, operated_jobs
+from tests.virtual_time import VirtualPolicy
+
+SECONDS = 60.0  # the resync, which finds everything, comes after ten times as long
+# Until then the API server is busy: all else has been written, so that nothing but the answer can cause another try.
+REST_SECONDS = 5.0
+BUSY = refusal(503, "the server is starting", "ServiceUnavailable")
+TRIED_ONCE = {"deletion of a worker"}  # what else fails there is left to the garbage collector
+UNTRUE = {
+    "conflict": refusal(409, "the object has been modified", "Conflict"),
+    "not found": refusal(404, "not found", "NotFound"),
+}
+COMPLETE = {"type": "Complete", "status": "True", "lastTransitionTime": iso(NOW)}
+ENDED = {
+    "phase": "Complete",
+    "reason": "Completed",
+    "attempts": 1,
+    "completionTime": iso(NOW),
+    "conditions": [COMPLETE],
+}
+OPEN = {"phase": "Pending", "attempts": 1, "startTime": iso(NOW), "runner": {"pod": "sums-runner-1", "uid": "pod-1"}}
+Look = Callable[[], Any]
+
+
+@pytest.fixture(scope="module")
+def event_loop_policy() -> VirtualPolicy:
+    """Back-offs pass at once."""
+    return VirtualPolicy()
+
+
+def owned(kind: str, name: str, uid: str) -> Json:
+    """Metadata of what an object controls."""
+    reference = {"apiVersion": API_VERSION, "kind": kind, "name": name, "uid": uid, "controller": True}
+    return {"namespace": "lab", "ownerReferences": [reference]}
+
+
+def runner(number: int = 1, *, gated: bool = True, **status: Any) -> Json:
+    """A runner's pod."""
+    gates = {"schedulingGates": [{"name": GATE_RECORDED}, {"name": "example.org/other"}]} if gated else {}
+    metadata = owned(JOB_KIND, "sums", "uid-1") | {"name": f"sums-runner-{number}", "uid": f"pod-{number}"}
+    spec = gates | {"containers": [{"name": "runner"}]}
+    return {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": spec, "status": status}
+
+
+def begin(on: OperatedJobs, status: Json | None = None, **spec: Any) -> None:
+    on.begin(JOBS, a_job(**spec) | {"status": status or {}})
+
+
+def of_status(on: OperatedJobs) -> Look:
+    begin(on)
+    return lambda: on.there(JOBS, "sums").get("status", {}).get("reason") == "ClusterMissing"
+
+
+def of_runner(on: OperatedJobs) -> Look:
+    begin(on, **OWN)
+    return lambda: bool(on.there(PODS, "sums-runner-1"))
+
+
+def of_cluster(on: OperatedJobs) -> Look:
+    begin(on, **OWN)
+    return lambda: bool(on.there(CLUSTERS, "sums"))
+
+
+def of_gate(on: OperatedJobs) -> Look:
+    on.put(PODS, runner())
+    begin(on, OPEN)
+    return lambda: on.there(PODS, "sums-runner-1")["spec"]["schedulingGates"] == [{"name": "example.org/other"}]
+
+
+def of_stray(on: OperatedJobs) -> Look:
+    on.put(PODS, runner(2))
+    begin(on, ENDED)
+    return lambda: not on.there(PODS, "sums-runner-2")
+
+
+def of_containers(on: OperatedJobs) -> Look:
+    ended = {"name": "runner", "state": {"terminated": {"exitCode": 0}}}
+    on.put(PODS, runner(gated=False, phase="Running", containerStatuses=[ended]))
+    begin(on, ENDED)
+    return lambda: on.there(PODS, "sums-runner-1")["spec"].get("activeDeadlineSeconds") == 1
+
+
+def own_cluster(on: OperatedJobs) -> None:
+    """The job's own cluster with a worker."""
+    body = job_cluster(parse_job(a_job(**OWN)), 1)
+    on.put(CLUSTERS, body | {"metadata": body["metadata"] | {"uid": "cluster-1"}})
+    metadata = owned(KIND, "sums", "cluster-1") | {"name": "sums-cpu-worker-0", "labels": {LABEL_POOL: "cpu"}}
+    on.put(PODS, {"kind": "Pod", "metadata": metadata, "spec": {}, "status": {}})
+
+
+def of_cluster_deletion(on: OperatedJobs) -> Look:
+    own_cluster(on)
+    begin(on, ENDED, **OWN)
+    return lambda: not on.there(CLUSTERS, "sums")
+
+
+def of_worker_deletion(on: OperatedJobs) -> Look:
+    own_cluster(on)
+    begin(on, ENDED, **OWN)
+    return lambda: not on.there(PODS, "sums-cpu-worker-0")
+
+
+def of_overrides(on: OperatedJobs) -> Look:
+    own_cluster(on)
+    begin(on, ENDED, keepCluster={"onSuccess": "1h"}, **OWN)
+    return lambda: [item["replicas"] for item in on.there(CLUSTERS, "sums")["spec"].get("overrides", ())] == [0]
+
+
+def of_job_deletion(on: OperatedJobs) -> Look:
+    begin(on, ENDED, ttlAfterFinished="0s")
+    return lambda: not on.there(JOBS, "sums")
+
+
+def of_cron_status(on: OperatedJobs) -> Look:
+    on.begin(CRON_JOBS, a_cron_job("0 0 1 1 *"))
+    return lambda: bool(on.there(CRON_JOBS, "nightly").get("status"))
+
+
+def of_cron_creation(on: OperatedJobs) -> Look:
+    on.begin(CRON_JOBS, a_cron_job("0 0 1 1 *") | {"status": {"decidedTime": "2026-06-01T00:00:00Z"}})
+    return lambda: any(JOBS in path for path in on.server.objects)
+
+
+def of_cron_deletion(on: OperatedJobs) -> Look:
+    on.begin(CRON_JOBS, a_cron_job("0 0 1 1 *"))
+    job = a_job(suspend=True)
+    on.begin(
+        JOBS, job | {"metadata": owned(CRON_JOB_KIND, "nightly", "cron-1") | {"name": "nightly-1", "uid": "uid-2"}}
+    )
+    return lambda: not on.there(JOBS, "nightly-1")
+
+
+# what is there, and becomes; the request that gets the answer: its method, a part of its path, and of the name
+WRITES: dict[str, tuple[Callable[[OperatedJobs], Look], tuple[str, str, str]]] = {
+    "status": (of_status, ("PATCH", "/status", "")),
+    "runner": (of_runner, ("POST", "/pods", "")),
+    "cluster": (of_cluster, ("POST", CLUSTERS, "")),
+    "gate": (of_gate, ("PATCH", "/pods/", "")),
+    "stray runner": (of_stray, ("DELETE", "/pods/", "")),
+    "containers": (of_containers, ("PATCH", "/pods/", "")),
+    "deletion of the cluster": (of_cluster_deletion, ("DELETE", CLUSTERS, "")),
+    "deletion of a worker": (of_worker_deletion, ("DELETE", "/pods/", "worker")),
+    "overrides": (of_overrides, ("PATCH", CLUSTERS, "")),
+    "deletion of the job": (of_job_deletion, ("DELETE", JOBS, "")),
+    "cron status": (of_cron_status, ("PATCH", "/status", "")),
+    "cron creation": (of_cron_creation, ("POST", JOBS, "")),
+    "cron deletion": (of_cron_deletion, ("DELETE", JOBS, "")),
+}
+
+
+@pytest.mark.parametrize("answer", UNTRUE.values(), ids=UNTRUE)
+@pytest.mark.parametrize("write", WRITES)
+async def test_a_write_that_got_an_untrue_answer_is_tried_again(write: str, answer: Answer):
+    arrange, (method, path, name) = WRITES[write]
+    async with operated_jobs() as on:
+        busy = on.server.fail(method, path, BUSY, name=name, times=0 if write in TRIED_ONCE else float("inf"))
+        untrue = on.server.fail(method, path, answer, name=name, times=1)
+        look = arrange(on)
+        if write not in TRIED_ONCE:
+            await asyncio.sleep(REST_SECONDS)
+            assert not look()
+        on.server.mend(busy)
+        await becomes(look, bool, seconds=SECONDS)
+        assert untrue.met == 1
