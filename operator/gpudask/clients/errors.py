@@ -46,6 +46,11 @@ class ApiError(Exception):
         return self.status == HTTPStatus.CONFLICT
 
     @property
+    def already_exists(self) -> bool:
+        """Whether there is an object of this name, which the one to be created conflicts with."""
+        return self.conflict and self.reason == "AlreadyExists"
+
+    @property
     def gone(self) -> bool:
         """Whether a watch's resource version is too old."""
         return self.status == HTTPStatus.GONE

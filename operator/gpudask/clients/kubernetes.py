@@ -62,6 +62,10 @@ class Kubernetes(ApiServer):
         path = f"{collection(body)}/{body['metadata']['name']}"
         return await self.request("PATCH", path, query=query, body=body, content_type=_APPLY)
 
+    async def get(self, body: Json) -> Json:
+        """Get the object of `body`'s kind and name."""
+        return await self.request("GET", f"{collection(body)}/{body['metadata']['name']}")
+
     async def get_config_map(self, namespace: str, name: str) -> Json:
         """Get a ConfigMap."""
         return await self.request("GET", f"/api/v1/namespaces/{namespace}/configmaps/{name}")

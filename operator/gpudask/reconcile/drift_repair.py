@@ -17,6 +17,7 @@ from typing import Any
 from gpudask.api import Json
 from gpudask.api.resource import ANNOTATION_SPEC_HASH, Cluster
 from gpudask.clients.errors import ApiError
+from gpudask.clients.recheck import look_again
 from gpudask.desired import disruption, names, network
 from gpudask.desired.scheduler import preload_settings, services
 from gpudask.planning.observed import fields
@@ -122,12 +123,16 @@ class DriftRepair:
 
     async def _remove_policy(self, cluster: Cluster, existing: Owned) -> bool:
         body = network.policy(cluster, self._context.operator_namespace)
+        caches = self._context.dependents[network.KIND]
         try:
             await self._context.api.delete(body, uid=existing.uid, version=existing.version)
         except ApiError as error:
             if not (error.not_found or error.conflict):
                 raise
-        self._context.dependents[network.KIND].forget(cluster.namespace, existing.uid)
+            get, uid, version = partial(self._context.api.get, body), existing.uid, existing.version
+            changed = await look_again(get, caches, cluster.namespace, uid=uid, version=version, error=error)
+            return changed is not None
+        caches.forget(cluster.namespace, existing.uid)
         return False
 
     def _render(self, cluster: Cluster, scheduler: str) -> list[tuple[Json, str]]:

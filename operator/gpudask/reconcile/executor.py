@@ -180,7 +180,7 @@ class Executor:
         except ApiError as error:
             if error.invalid:
                 self._memory.record_refusal(pool, error, self._context.clock())
-            elif not (error.conflict or error.denied or error.status == HTTPStatus.FORBIDDEN):
+            elif not (error.already_exists or error.denied or error.status == HTTPStatus.FORBIDDEN):
                 raise
         else:
             self._memory.record_creation(pool)
@@ -244,10 +244,7 @@ class Executor:
                 pod.namespace, pod.name, uid=pod.uid, version=version, never_ran=only_if_unchanged
             )
         except ApiError as error:
-            if error.object_not_found:
-                self._context.pods.forget(pod.namespace, pod.uid)
-                return _StalePod(error)
-            if error.conflict:
+            if error.object_not_found or error.conflict:
                 await self._refresh(pod)
                 return _StalePod(error)
             raise
@@ -262,7 +259,10 @@ class Executor:
         return None
 
     async def _refresh(self, pod: Pod) -> None:
-        """Get a pod that changed, or is another by now: the next pass decides on it as it is, without the watch."""
+        """Get a pod that changed, is another by now, or gone: the next pass decides on it as it is, without the watch.
+
+        One that is forgotten comes back only once it changes, so nobody is believed alone that it is gone.
+        """
         try:
             body = await self._context.api.get_pod(pod.namespace, pod.name)
         except ApiError as error:

@@ -28,6 +28,7 @@ from gpudask.api.resource import LABEL_PRELOAD, Cluster, owner_key
 from gpudask.clients.errors import ApiError
 from gpudask.clients.flow_control import CLUSTER, RateLimiter
 from gpudask.clients.kubernetes import Kubernetes
+from gpudask.clients.recheck import look_again
 from gpudask.clients.reflector import Caches
 from gpudask.desired import names, preload
 from gpudask.planning.observed import fields
@@ -172,7 +173,10 @@ class SharedPreload:
         try:
             await self._preloads.api.delete(_config_map(cluster.namespace, name), uid=uid, version=version)
         except ApiError as error:
-            if not error.object_not_found:
+            if not (error.not_found or error.conflict):
+                raise
+            get, namespace = partial(self._preloads.api.get_config_map, cluster.namespace, name), cluster.namespace
+            if await look_again(get, self._own, namespace, uid=uid, version=version, error=error) is not None:
                 raise
         self._own.forget(cluster.namespace, uid)
         return False
@@ -256,10 +260,7 @@ class _Writer:
         try:
             return self._upsert(await self._api.patch_references(self._namespace, item.name, changes, uid=item.uid))
         except ApiError as error:
-            if error.object_not_found or error.conflict:  # perhaps it was made again
-                self._preloads.caches.forget(self._namespace, item.uid)
-            if not error.object_not_found:
-                raise
+            await self._confirm_gone(item, error)  # perhaps it was made again
         return None
 
     async def _delete(self, item: Shared) -> None:
@@ -267,9 +268,21 @@ class _Writer:
         try:
             await self._api.delete(_config_map(self._namespace, item.name), uid=item.uid, version=item.version)
         except ApiError as error:
-            if not error.object_not_found:
-                raise
+            await self._confirm_gone(item, error)
         self._preloads.caches.forget(self._namespace, item.uid)
+
+    async def _confirm_gone(self, item: Shared, error: ApiError) -> None:
+        """Look again at what got `error` from a write, and forget it if it is gone.
+
+        Raises:
+            ApiError: `error`, where it is there, as it was or changed; or it could not be looked at.
+        """
+        if not (error.not_found or error.conflict):
+            raise error
+        caches, namespace = self._preloads.caches, self._namespace
+        get = partial(self._api.get_config_map, namespace, item.name)
+        if await look_again(get, caches, namespace, uid=item.uid, version=item.version, error=error) is not None:
+            raise error
 
     def _upsert(self, body: Json) -> Shared:
         self._preloads.caches.upsert(self._namespace, body)

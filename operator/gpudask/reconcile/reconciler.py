@@ -388,13 +388,16 @@ class Reconciler:
             ClusterGoneError: there is no such cluster any more.
             ApiError: it could not be written.
         """
+        version = self._copy.version
         try:
             return await writing
         except ApiError as error:
             if not error.conflict:
                 raise
-        self._loop.resource_changed(await self._copy.refresh())
-        self._status_writer.adopt()
+            self._loop.resource_changed(await self._copy.refresh())
+            self._status_writer.adopt()
+            if self._copy.version == version:
+                raise
         self._loop.wake()
         return None
 
