@@ -12,6 +12,7 @@ from typing import Any
 
 from gpudask.api.resource import API_VERSION, LABEL_PRELOAD, Identity
 from gpudask.clients.events import EventRecorder
+from gpudask.mirror.definitions import Definitions
 from gpudask.clients.reflector import Reflector
 from gpudask.planning.observed.pods import Pod
 from gpudask.planning.observed.parser import parse_pod
@@ -32,6 +33,7 @@ class Operated:
     def __init__(self, server: FakeApiServer | None = None, **context: Any) -> None:
         self.server = server or FakeApiServer()
         self._loops: dict[str, ClusterLoop] = {}
+        self.definitions: Definitions | None = None  # of the mirror, where there is one
         self.tasks: dict[str, asyncio.Task[None]] = {}
         self.context = Context(
             api=self.server,
@@ -57,7 +59,7 @@ class Operated:
     def _begin(self, body: Json) -> None:
         name = body["metadata"]["name"]
         loop = self._loops[Identity(name, "default", body["metadata"]["uid"]).owner_key] = ClusterLoop(
-            self.context, body
+            self.context, body, self.definitions
         )
         self.tasks[name] = self.context.supervisor.start(loop.run, kind="cluster", name=name, may_end=True)
 

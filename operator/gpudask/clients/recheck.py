@@ -46,12 +46,10 @@ async def confirmed(get: Get, uid: str, after_seconds: float) -> Json:
     return body
 
 
-async def look_again(
-    get: Get, caches: Caches, namespace: str, *, uid: str, version: str, error: ApiError
-) -> Json | None:
+async def changed(get: Get, *, uid: str, version: str, error: ApiError) -> Json | None:
     """The object with this `uid` after a write to it that got `error`; None: it is gone.
 
-    `version`: that it had as the write was decided. What is new is kept in `caches`, which wake who waits for it.
+    `version`: that it had as the write was decided.
 
     Raises:
         ApiError: `error`, where it is as it was: no event comes that would have it tried again; or the look failed.
@@ -61,10 +59,25 @@ async def look_again(
     except ApiError as again:
         if not again.object_not_found:
             raise
-        body = None
-    if body is None or body["metadata"]["uid"] != uid:
-        caches.forget(namespace, uid)
         return None
-    if str(body["metadata"]["resourceVersion"]) == version or not caches.upsert(namespace, body):
+    if body["metadata"]["uid"] != uid:
+        return None
+    if str(body["metadata"]["resourceVersion"]) == version:
+        raise error
+    return body
+
+
+async def look_again(
+    get: Get, caches: Caches, namespace: str, *, uid: str, version: str, error: ApiError
+) -> Json | None:
+    """As `changed`. What is new is kept in `caches`, and what is gone forgotten; they wake who waits for that.
+
+    Raises:
+        ApiError: as `changed`; `error` also where it cannot be read.
+    """
+    body = await changed(get, uid=uid, version=version, error=error)
+    if body is None:
+        caches.forget(namespace, uid)
+    elif not caches.upsert(namespace, body):
         raise error
     return body

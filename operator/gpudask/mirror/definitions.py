@@ -11,11 +11,15 @@ import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from gpudask.api import Json
 from gpudask.api.resource import Cluster
 from gpudask.clients.errors import ApiError
+from gpudask.clients.flow_control import namespace_of
 from gpudask.clients.kubernetes import Kubernetes
+from gpudask.clients.recheck import changed
 from gpudask.clients.reflector import Caches, Reflector
 from gpudask.mirror import objects
 from gpudask.mirror.state import MirrorObject
@@ -49,6 +53,22 @@ class Definitions:
     def know(self, namespace: str) -> bool:
         """Whether all objects in `namespace` are known."""
         return bool(self.caches) and all(caches.know(namespace) for caches in self.caches.values())
+
+    async def look_again(self, api: Kubernetes, item: MirrorObject, error: ApiError) -> Json | None:
+        """An object as it is after a write to it that got `error`, kept where it is new; None: it is gone.
+
+        That is not forgotten: its event comes, and says more, as who deleted it meant something by it.
+
+        Raises:
+            ApiError: as `clients.recheck.look_again`.
+        """
+        namespace = namespace_of(item.owner)
+        metadata = {"name": item.name, "namespace": namespace}
+        get = partial(api.get, {"apiVersion": objects.API_VERSION, "kind": item.kind, "metadata": metadata})
+        body = await changed(get, uid=item.uid, version=item.version, error=error)
+        if body is not None and not self.caches[item.kind].upsert(namespace, body):
+            raise error
+        return body
 
 
 class DefinitionsWatcher:

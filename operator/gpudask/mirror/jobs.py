@@ -181,7 +181,7 @@ class JobServing:
         try:
             await self._context.api.delete(_reference(item), uid=item.uid, version=item.version)
         except ApiError as error:
-            if not error.not_found:
+            if not error.not_found or await self._definitions.look_again(self._context.api, item, error) is not None:
                 raise
         _LOG.info("%s: deleted: its GpuDaskJob was deleted", item.owner)
 

@@ -218,7 +218,7 @@ class Serving:
         try:
             await self._context.api.delete(reference, uid=cluster.uid, version=cluster.version)
         except ApiError as error:
-            if not error.not_found:
+            if not error.not_found or await self._definitions.look_again(self._context.api, cluster, error) is not None:
                 raise
         _LOG.info("%s: deleted: %s", cluster.owner, why)
 

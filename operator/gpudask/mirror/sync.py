@@ -81,7 +81,10 @@ class Mirror:
             newer = await self._apply_changes(cluster, body, items, deleted, status)
         except ApiError as error:
             if error.conflict:
-                return await self._newer(cluster)
+                newer = await self._newer(cluster)
+                if newer["metadata"]["resourceVersion"] == body["metadata"]["resourceVersion"]:
+                    raise
+                return newer
             self._refused(error)
             return None
         self._deletions.done(deleted)
@@ -128,18 +131,17 @@ class Mirror:
             if not cluster.stock_uid:
                 await self._context.api.create(objects.dask_cluster(cluster, size=0, ready=0), dry_run=True)
         except ApiError as error:
-            if not (error.ending or error.not_found or error.conflict or _not_allowed(error)):
+            # Also after a 404 that is not true: to delete one too many would be worse than to keep one.
+            if not (error.ending or error.not_found or error.already_exists or _not_allowed(error)):
                 raise
             _LOG.info("%s: its DaskCluster is gone, and none can be created: %s", cluster.key, error)
             return
         try:
             await self._context.api.delete_cluster(cluster.namespace, cluster.name, uid=cluster.uid)
         except ApiError as error:
-            if error.not_found:
+            if error.not_found or error.conflict:  # a conflict: it may be another one of its name by now
                 await self._context.api.confirm_gone(cluster, error, after_seconds=self._context.recheck_seconds)
-            if not error.conflict:
-                raise
-            raise ClusterGoneError from error
+            raise
         why = f"{objects.CLUSTER} {cluster.name} was deleted, which is this cluster's name in the stock client"
         _LOG.info("%s: deleted: %s", cluster.key, why)
         now = self._context.clock()
@@ -152,7 +154,7 @@ class Mirror:
         """Write the objects as they should be. What the API server refuses is in `refusal`.
 
         Raises:
-            ApiError: the API server could not be reached, or failed.
+            ApiError: the API server could not be reached, or failed; a conflict: with nothing that has changed.
         """
         if self.off or self.refusal:
             return
@@ -165,8 +167,6 @@ class Mirror:
             theirs = state.made_by_people(cluster, self._definitions.of(cluster))
             await self._writer.write(cluster, objects.render(cluster, desired, ready, observation.wall_time, theirs))
         except ApiError as error:
-            if error.conflict:
-                return  # it changed meanwhile: the watch wakes the loop
             self._refused(error)
 
     def _refused(self, error: ApiError) -> None:
@@ -207,28 +207,49 @@ class Writer:
         # The object that a person changed last is written last: until then its value counts.
         wanted.sort(key=lambda body: int(item.version) if (item := items.get(_key(body))) else 0)
         for body in wanted:
-            await self._write(cluster, body, items.get(_key(body)))
+            if not await self._write(cluster, body, items.get(_key(body))):
+                return
         for item in state.superfluous(cluster, tuple(items.values()), wanted):
             if not self._has_changed(item):
                 await self._delete(cluster, item)
 
-    async def _write(self, cluster: Cluster, body: Json, there: MirrorObject | None) -> None:
+    async def _write(self, cluster: Cluster, body: Json, there: MirrorObject | None) -> bool:
+        """Write one object, where it differs; False: it is another one by now, which causes another pass."""
         if there is not None and self._has_changed(there):
-            return
+            return True
         if objects.is_theirs(body) and (there is None or not there.serves(cluster)):
-            return  # it was deleted, or the cluster is not its owner yet
+            return True  # it was deleted, or the cluster is not its owner yet
         if there is not None and there.is_refused:  # `serving` says so, and would take turns with this for ever
             body = body | {"status": {key: value for key, value in body["status"].items() if key != "phase"}}
         if there is not None and self._written.get(_key(body)) == (body, there.version):
-            return
+            return True
         if there is None and self._deletions.has_kind(body["kind"]):
-            return  # somebody deleted it during this pass: the next one acts on that
-        if there is None:
-            answer = await self._context.api.create(_without_nulls(body))
-        else:
-            answer = await self._context.api.merge(body, version=there.version)
+            return True  # somebody deleted it during this pass: the next one acts on that
+        try:
+            if there is None:
+                answer = await self._context.api.create(_without_nulls(body))
+            else:
+                answer = await self._context.api.merge(body, version=there.version)
+        except ApiError as error:
+            await self._look_again(body, there, error)
+            return False
         self._written[_key(body)] = (body, answer["metadata"]["resourceVersion"])
         self._definitions.caches[body["kind"]].upsert(body["metadata"]["namespace"], answer)
+        return True
+
+    async def _look_again(self, body: Json, there: MirrorObject | None, error: ApiError) -> None:
+        """Look at an object whose write got `error`: it may have changed, be gone, or there by now.
+
+        Raises:
+            ApiError: `error`, where that is not so, or it is of another kind; or the look failed.
+        """
+        if there is not None and (error.conflict or error.not_found):
+            await self._definitions.look_again(self._context.api, there, error)
+        elif error.already_exists:
+            found = await self._context.api.get(body)
+            self._definitions.caches[body["kind"]].upsert(body["metadata"]["namespace"], found)
+        else:
+            raise error
 
     def _has_changed(self, item: MirrorObject) -> bool:
         """Whether it changed during this pass: the next one, which the change causes, acts on that."""
@@ -247,8 +268,10 @@ class Writer:
             await self._context.api.delete(body, uid=item.uid, version=item.version)
         except ApiError as error:
             self._deletions.cancel_expected(item.uid)
-            if not error.not_found:
+            if not (error.not_found or error.conflict):
                 raise
+            if await self._definitions.look_again(self._context.api, item, error) is not None:
+                return  # which causes another pass
         self._definitions.caches[item.kind].forget(cluster.namespace, item.uid)
 
 

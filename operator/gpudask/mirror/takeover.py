@@ -251,9 +251,10 @@ class Takeover:
         try:
             answer = await self._context.api.merge(body, version=item.version)
         except ApiError as error:
-            if not error.not_found:  # the last finalizer went, and the object with it
+            if not error.not_found:
                 raise
-            return
+            await self._definitions.look_again(self._context.api, item, error)
+            return  # the last finalizer went, and the object with it
         self._definitions.caches[item.kind].upsert(namespace, answer)
 
 
