@@ -49,7 +49,8 @@ class Server:
 
 
 class Link:
-    """How one candidate reaches the Lease. `fault`: `refuse`, `hang`, or `lose` the answer of what was done.
+    """How one candidate reaches the Lease. `fault`: `refuse`, `hang`, or `lose` the answer of what was done;
+    `conflict`: one write is refused, though nobody else wrote.
 
     `deaf`: its watch tells nothing. `rumours`: what its watch tells beside what is so.
     """
@@ -66,6 +67,9 @@ class Link:
 
     async def write(self, spec: Json, *, version: str) -> Record:
         await self._pass()
+        if self.fault == "conflict":
+            self.fault = ""
+            raise ApiError(409, "Conflict", "", "PATCH lease")
         record = await self._server.put(spec, version)
         if self.fault == "lose":
             raise ApiError(0, "ServerDisconnectedError", "", "PATCH lease")
@@ -159,13 +163,15 @@ def test_the_first_leads_and_the_second_stands_by() -> None:
     in_virtual_time(story())
 
 
-def test_after_a_clean_stop_another_leads_at_once() -> None:
+@pytest.mark.parametrize("fault", ["", "conflict"])
+def test_after_a_clean_stop_another_leads_at_once(fault: str) -> None:
     async def story() -> None:
         server = Server()
         first = Candidate(server, "first")
         await first.until_it_leads()
         second = Candidate(server, "second")
         await asyncio.sleep(20)
+        first.link.fault = fault
         await first.stop()
         assert not first.acts
         assert await second.until_it_leads() < 0.2

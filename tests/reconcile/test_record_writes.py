@@ -346,6 +346,25 @@ async def test_all_records_are_swept_over_however_much_news_there_is():
         assert 2 <= swept.count("") <= seconds / 0.3 + 1
 
 
+@pytest.mark.parametrize("finds", ["a write", "a sweep"])
+async def test_an_api_server_that_does_not_know_records_for_a_moment_stops_none_for_long(finds: str):
+    async with recording() as operated:
+        server, records = operated.server, records_of(operated)
+        lists = "gpudaskrecords" if finds == "a sweep" else "demo-"
+        server.fail("GET", "/gpudaskrecords", Answer(404, "404 page not found"), name=lists, times=1)
+        server.fail("GET", "/gpudaskrecords", Answer(200, EMPTY), name="gpudaskrecords")
+        keeper = RecordKeeper(server, records, lambda _: True, lambda: True, ("default",))
+        running = asyncio.create_task(keeper.run())
+        await asyncio.sleep(30)  # the first sweep
+        if finds == "a write":
+            with pytest.raises(ApiError):
+                await write(failing(a_record(operated, "demo")))
+        assert records.problem
+        await asyncio.sleep(90)  # the next sweep over all comes after 600
+        assert not records.problem
+        running.cancel()
+
+
 async def test_what_the_pods_held_is_told_of_before_the_end_that_nobody_saw_is_noted():
     """The time at which a record was written says what is new since then."""
     async with recording() as operated:

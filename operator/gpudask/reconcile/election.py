@@ -220,12 +220,20 @@ class Election:
         """Release the Lease, so that another can acquire it at once. Called when no work of ours runs any more."""
         try:
             async with asyncio.timeout(self._timing.retry_seconds):
-                if not self._is_ours:
-                    self._observe(await self._lock.get())
-                if self._record is not None and self._record.holder == self._identity:
-                    await self._write(self._spec() | {"holderIdentity": "", "leaseDurationSeconds": 1})
+                try:
+                    await self._release_ours()
+                except ApiError as error:
+                    if not error.conflict:
+                        raise
+                    await self._release_ours()  # somebody else wrote it, or so it seemed: who?
         except (ApiError, TimeoutError) as error:
             _LOG.info("the Lease was not released, it expires: %s", error)
+
+    async def _release_ours(self) -> None:
+        if not self._is_ours:
+            self._observe(await self._lock.get())
+        if self._record is not None and self._record.holder == self._identity:
+            await self._write(self._spec() | {"holderIdentity": "", "leaseDurationSeconds": 1})
 
     async def _watch(self) -> None:
         """Watch the Lease, so that a release is noticed at once; without the watch, by the next read."""

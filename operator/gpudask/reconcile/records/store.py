@@ -44,8 +44,8 @@ class Records:
 
     `now`: the API server's time, in seconds since the epoch. `limiter`, `urgent_limiter`: each write takes a token of
     one of them. `log_connections`, `closings`: bound the logs that are followed at once, and the clusters whose end is
-    being written. `on_write(namespace)` is called after a new record, and after the last write of a cluster that is
-    gone.
+    being written. `on_write(namespace)` is called after a new record, after the last write of a cluster that is gone,
+    and where the API server says that it does not know records.
     """
 
     def __init__(self, api: Kubernetes, settings: HistorySettings, now: Callable[[], float]) -> None:
@@ -156,6 +156,8 @@ class Records:
         """Know a definition or a right that is missing from what passes. A whole namespace may end, too."""
         if (error.not_found and not error.object_not_found) or (error.forbidden and not error.ending):
             self.set_off(namespace, error)
+            if error.not_found:  # which an API server that starts says, too: a sweep finds out
+                self.on_write(namespace)
 
 
 async def wait_for_turn(limiter: FairRateLimiter, namespace: str) -> None:
