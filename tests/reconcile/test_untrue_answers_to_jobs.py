@@ -171,6 +171,18 @@ WRITES: dict[str, tuple[Callable[[OperatedJobs], Look], tuple[str, str, str]]] =
 }
 
 
+async def test_a_runner_that_is_not_found_once_is_not_lost():
+    """Its attempt would be counted as failed, and another one begin beside it."""
+    async with operated_jobs() as on:
+        on.server.put(f"{PODS}/sums-runner-1", runner(gated=False, phase="Running"))  # of which no event came yet
+        untrue = on.server.fail("GET", "/pods/", UNTRUE["not found"], times=1)
+        begin(on, OPEN, retries=1)
+        await asyncio.sleep(REST_SECONDS)
+        assert untrue.met == 1
+        assert on.there(JOBS, "sums")["status"].get("failures", 0) == 0
+        assert on.server.names("pods") == ["sums-runner-1"]
+
+
 @pytest.mark.parametrize("answer", UNTRUE.values(), ids=UNTRUE)
 @pytest.mark.parametrize("write", WRITES)
 async def test_a_write_that_got_an_untrue_answer_is_tried_again(write: str, answer: Answer):
