@@ -527,7 +527,7 @@ ROLLOUTS = {
         [
             (submits(1, 60), 5, {"cpu": "0W"}),
             (edits(CPU, image="dask:2", env=NEW["env"]), 40, {"scheduler": "R'", "cpu": "0D' 1I'"}),
-            (cancels, 20, {"scheduler": "R", "cpu": "2I"}),
+            (cancels, 20, {"scheduler": "R", "cpu": "0I"}),
         ],
     ),
     "an image that is edited back replaces nothing": Sequence(

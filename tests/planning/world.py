@@ -55,7 +55,10 @@ class Task:
 
 @dataclass
 class World:
-    """Everything around the planner. `nodes`: how many pods of a pool find a node."""
+    """Everything around the planner. `nodes`: how many pods of a pool find a node. `quota`: pools that it refuses.
+
+    `places`: how many pods it leaves room for; None: any number.
+    """
 
     cluster: Cluster
     now: float = NOW
@@ -65,6 +68,7 @@ class World:
     held: dict[str, tuple[str, ...]] = field(default_factory=dict)
     idle_since: dict[str, float] = field(default_factory=dict)
     quota: set[str] = field(default_factory=set)
+    places: int | None = None
     silent: bool = False
     estimate: Callable[[float], float | None] = lambda seconds: seconds
     cut: list[str] = field(default_factory=list)
@@ -128,11 +132,16 @@ class World:
 
     def vanish(self, name: str) -> None:
         """A pod is gone without a word."""
-        del self.pods[f"{self.cluster.name}-{name.replace('-', '-worker-')}"]
+        self._remove(f"{self.cluster.name}-{name.replace('-', '-worker-')}")
 
     def restart_operator(self) -> None:
         """Another operator process: what the last one remembered is gone, the scheduler is asked anew."""
         self.memory = Memory()
+
+    def lose_scheduler(self) -> None:
+        """The scheduler's pod is gone, and the workers' containers start anew, and wait for the next one."""
+        self.restart_scheduler()
+        self._remove(next(pod.name for pod in self.pods.values() if not pod.pool))
 
     def restart_scheduler(self) -> None:
         """The scheduler's process ends and is there again: tasks are lost, every worker's container starts anew."""
@@ -179,7 +188,7 @@ class World:
         self.now += seconds
         for pod in list(self.pods.values()):
             if pod.deleting and self.now >= pod.delete_by and pod.node != "lost":
-                del self.pods[pod.name]
+                self._remove(pod.name)
             elif pod.phase == "Pending" and not pod.deleting and self.now - pod.created >= START_SECONDS:
                 self._start(pod)
             elif pod.restarts and not pod.running and self.now - self.scheduler_since >= BACK_OFF_SECONDS:
@@ -386,7 +395,9 @@ class World:
 
     def _create(self, name: str, pool: str) -> None:
         assert name not in self.pods, f"{name} exists"
-        if pool in self.quota:
+        if pool and current_scheduler(self.pods.values()) is None:
+            return  # whose creation was refused in this pass
+        if pool in self.quota or (self.places is not None and len(self.pods) >= self.places):
             error = ApiError(403, "Forbidden", "exceeded quota: q, requested: pods=1", f"POST {name}")
             self.memory.record_refusal(pool, error, self.now)
             return
@@ -417,9 +428,13 @@ class World:
         if pod.finished and not pod.preempted:
             self.memory.record_failure(pod.pool, self.now)
         if pod.finished or not pod.running:
-            del self.pods[pod.name]
+            self._remove(pod.name)
         else:
             self._set(current, delete_by=self.now + GRACE_SECONDS)
+
+    def _remove(self, name: str) -> None:
+        del self.pods[name]
+        self.memory.record_gone(self.now)
 
     # what is seen
 

@@ -39,7 +39,7 @@ class Operated:
             api=self.server,
             schedulers=None,  # type: ignore[arg-type] - no scheduler pod gets an address
             events=EventRecorder(self.server, "test"),
-            pods=self._caches("pods", parse_pod),
+            pods=self._caches("pods", parse_pod, gone=self._pod_gone),
             dependents={kind: self._caches(plural, observe_owned(kind)) for kind, (_, plural) in KINDS.items()},
             preloads=Preloads(
                 self.server,
@@ -132,9 +132,19 @@ class Operated:
         await asyncio.gather(*self.tasks.values(), return_exceptions=True)
         await self.server.close()
 
-    def _caches(self, plural: str, reduce: Any, changed: Callable[[str], None] | None = None) -> Caches:
-        path = f"/api/v1/namespaces/default/{plural}"
-        return Caches([Reflector(self.server, path, label="", reduce=reduce, on_change=changed or self._changed)])
+    def _caches(
+        self,
+        plural: str,
+        reduce: Any,
+        changed: Callable[[str], None] | None = None,
+        gone: Callable[[Any], None] = lambda _: None,
+    ) -> Caches:
+        path, changed = f"/api/v1/namespaces/default/{plural}", changed or self._changed
+        return Caches([Reflector(self.server, path, label="", reduce=reduce, on_change=changed, on_gone=gone)])
+
+    def _pod_gone(self, pod: Pod) -> None:
+        if pod.owner in self._loops:
+            self._loops[pod.owner].pod_gone(pod)
 
     def _preloads_changed(self, namespace_key: str) -> None:
         now = self.context.preloads.known(namespace_key.removesuffix("/"))

@@ -45,6 +45,31 @@ def test_it_says_when_the_first_pool_that_waits_is_tried_again():
     assert memory.requeue_after(now + 3) is None
 
 
+def test_a_scheduler_that_a_quota_refuses_is_tried_soon_after_each_pod_that_is_gone():
+    memory, now = Memory(), 1000.0
+    memory.record_gone(now)
+    assert memory.of("").room_at == 0.0, "nothing is refused"
+    for _ in range(6):
+        memory.record_refusal("", QUOTA, now)
+        now = memory.of("").not_before
+    memory.record_refusal("", QUOTA, now)
+    memory.record_gone(now + 3.0)
+    memory.record_gone(now + 3.5)
+    assert memory.of("").not_before == now + 4.0, "many that go do not put it off"
+    assert memory.of("").room_at == now + 3.5
+    memory.record_refusal("", QUOTA, now + 4.0)
+    assert memory.of("").not_before == now + 5.0, "it waits ever longer from the beginning"
+
+
+def test_a_pod_that_is_gone_is_no_news_for_a_policy():
+    memory, now = Memory(), 1000.0
+    for _ in range(3):
+        memory.record_refusal("", POLICY, now)
+        now = memory.of("").not_before
+    memory.record_gone(now - 2.0)
+    assert (memory.of("").not_before, memory.of("").room_at) == (now, 0.0)
+
+
 def test_many_pods_that_end_at_once_are_one_failure():
     memory = Memory()
     for pod in range(20):

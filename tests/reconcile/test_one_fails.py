@@ -28,7 +28,6 @@ GPU_POD = "demo-gpu-worker-0"
 # of all requests of a method: the end of the path, and the name of the object
 OTHERS = {
     "Services": ("PATCH", "/services/", ""),
-    "the ConfigMap": ("POST", "/configmaps", ""),
     "the NetworkPolicy": ("PATCH", "/networkpolicies/", ""),
     "the budget": ("PATCH", "/poddisruptionbudgets/", ""),
     "the status": ("PATCH", "/status", ""),
@@ -77,6 +76,18 @@ async def test_what_hangs_does_not_slow_a_gpu_pod(what: str):
         on.lose(GPU_POD)
         assert await becomes(on.pods, has_gpu_pod) < 0.5
         never.set()
+
+
+async def test_workers_wait_with_a_scheduler_that_has_no_configmap_to_mount():
+    async with operated(random=lambda: 0.5) as on:
+        fault = on.server.fail("POST", "/configmaps", DENIED)
+        on.apply(*POOLS)
+        await becomes(lambda: fault.met, lambda met: met >= 3)
+        assert on.pods() == [], "they would hold GPUs for nobody"
+        on.server.mend()
+        await becomes(on.pods, has_gpu_pod)
+        posts = [said for said in on.server.log if said.startswith("POST pods ") and "demo-idle" not in said]
+        assert posts[0].startswith("POST pods demo-scheduler-"), "it is made first; a dry run is no pod"
 
 
 async def test_who_stops_waits_until_nothing_is_under_way_that_could_still_write():

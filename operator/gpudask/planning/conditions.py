@@ -14,7 +14,6 @@ from gpudask.planning.actions import Plan
 from gpudask.planning.degraded import (
     failure_message,
     kept_after_deletion,
-    refusal_message,
     trouble,
     trouble_of_scheduler,
 )
@@ -137,9 +136,8 @@ def _scheduler_ready(observation: Observation) -> Verdict:
     if observation.cluster.spec.suspend and pod is None:
         return "False", Reason.SUSPENDED, "suspended by spec.suspend"
     if pod is None:
-        memory = observation.memory.get("")
-        message = refusal_message(observation, memory) if memory else ""
-        return "False", Reason.SCHEDULER_PENDING, message or "no scheduler pod yet"
+        refused = trouble_of_scheduler(observation)
+        return "False", Reason.SCHEDULER_PENDING, refused[1] if refused is not None else "no scheduler pod yet"
     if not pod.ready:
         if (found := trouble_of_scheduler(observation)) is not None:
             return "False", Reason.SCHEDULER_PENDING, found[1]

@@ -15,7 +15,7 @@ from gpudask.api.reasons import Reason
 from gpudask.api.spec import Spec
 from gpudask.api.status import PoolStatus, iso
 from gpudask.api.untrusted_text import quote, quote_last_line
-from gpudask.planning import drain
+from gpudask.planning import drain, scheduler
 from gpudask.planning.actions import soonest
 from gpudask.planning.observed.observation import Failure, Observation, PoolMemory
 from gpudask.planning.observed.pods import Pod
@@ -136,10 +136,26 @@ def failure_message(failure: Failure) -> str:
 
 
 def trouble_of_scheduler(observation: Observation) -> Trouble | None:
-    """The trouble of a scheduler that does not stay up, None where it does, or merely starts."""
+    """The trouble of a scheduler that is refused, or does not stay up; None where it does, or merely starts."""
     pod = observation.scheduler
-    found = _waiting(observation, pod) if pod is not None else None
+    if pod is None:
+        return _refused_scheduler(observation)
+    found = _waiting(observation, pod)
     return found if found is not None and found[0] in (Reason.CRASHING, Reason.IMAGE) else None
+
+
+def _refused_scheduler(observation: Observation) -> Trouble | None:
+    memory = observation.memory.get("", PoolMemory())
+    if not memory.refusal or observation.cluster.spec.suspend:
+        return None
+    message = refusal_message(observation, memory)
+    if not scheduler.lacks_room(observation):
+        return Reason(memory.refusal_reason), message
+    workers = len(scheduler.preemptible(observation))
+    pods = f"{workers} worker pods are deleted one after another" if workers > 1 else "worker pod is deleted"
+    going = f", and its {pods} to make room" if workers else ""
+    cure = "raise the quota, or end other pods of the namespace"
+    return Reason.QUOTA, f"{message}; until it is there no worker is made{going}: {cure}"
 
 
 def _worker_waits(observation: Observation, pod: Pod) -> Finding:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from gpudask.planning import degraded, eviction, idle, overrides
-from gpudask.planning.actions import Action, CreateWorker, Plan, PoolPlan, soonest
+from gpudask.planning.actions import Action, CreateWorker, DeletePod, MarkRetiring, Plan, PoolPlan, soonest
 from gpudask.planning.autoscaling import capacity
 from gpudask.planning.fallback import lent, plan_fallback, with_fallback_demand, without_lent_tasks
 from gpudask.planning.observed.observation import Observation
 from gpudask.planning.pool_view import PoolView, views
 from gpudask.planning.pools import plan_pool, plan_removed
-from gpudask.planning.scheduler import plan_scheduler
+from gpudask.planning.scheduler import plan_preemption, plan_scheduler
 from gpudask.scaling.assignment import assign
 
 # How many pods a pass creates at most. The rest comes in the next pass, which follows at once: so a pass stays short,
@@ -36,10 +37,12 @@ def plan(observation: Observation) -> Plan:
     served = {requirement.resources for fallback in fallbacks.values() for requirement in fallback.served}
     unserved = tuple(requirement for requirement in assignment.unserved if requirement.resources not in served)
     pools = limit_creations({name: plan_pool(view, shares[name]) for name, view in by_name.items()})
-    scheduler, deletion = plan_scheduler(observation), idle.deletion(observation)
+    scheduler, deletion, removed = plan_scheduler(observation), idle.deletion(observation), plan_removed(observation)
+    of_workers = (*removed, *(action for pool in pools.values() for action in pool.actions))
+    preemption = plan_preemption(observation, _decided(of_workers))
     protections = eviction.protections(observation)
     return Plan(
-        scheduler=(*scheduler.actions, *plan_removed(observation)),
+        scheduler=(*scheduler.actions, *preemption.actions, *removed),
         pools=pools,
         assignment=replace(assignment, unserved=unserved),
         fallbacks={name: fallback.to for name, fallback in fallbacks.items() if fallback.to},
@@ -47,6 +50,7 @@ def plan(observation: Observation) -> Plan:
         requeue_after=soonest(
             in_force.requeue_after,
             scheduler.requeue_after,
+            preemption.requeue_after,
             deletion.requeue_after,
             protections.requeue_after,
             *(each.requeue_after for each in capacities.values()),
@@ -58,6 +62,11 @@ def plan(observation: Observation) -> Plan:
         protects_scheduler=protections.of_scheduler,
         deletion=deletion,
     )
+
+
+def _decided(actions: Iterable[Action]) -> frozenset[str]:
+    """The uids of the pods that `actions` delete or mark."""
+    return frozenset(action.pod.uid for action in actions if isinstance(action, DeletePod | MarkRetiring))
 
 
 def _degraded_after(observation: Observation, by_name: dict[str, PoolView]) -> float | None:

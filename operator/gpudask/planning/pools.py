@@ -93,7 +93,7 @@ def _given_up(view: PoolView, size: Size, freeze: Freeze) -> PoolPlan:
 def _creates(view: PoolView, count: int) -> list[Action]:
     """New pods with the lowest numbers whose names nobody has."""
     observation, pool = view.observation, view.pool.name
-    if count <= 0 or observation.now < view.memory.not_before or not _can_dial(observation):
+    if count <= 0 or observation.now < view.memory.not_before or not _has_scheduler(observation):
         return []
     taken = {pod.name for pod in view.pods} | view.memory.taken
     actions: list[Action] = []
@@ -105,10 +105,10 @@ def _creates(view: PoolView, count: int) -> list[Action]:
     return actions
 
 
-def _can_dial(observation: Observation) -> bool:
-    """True if a new worker finds the scheduler's name; UCX, unlike others, does not try again where it does not."""
+def _has_scheduler(observation: Observation) -> bool:
+    """True if a new worker has a scheduler to wait for: UCX, unlike others, one whose name can be found already."""
     if not addresses.needs_headless(observation.cluster.spec.protocol):
-        return True
+        return scheduler.is_there(observation)
     return observation.scheduler_runs and not scheduler.is_replaced_now(observation)
 
 

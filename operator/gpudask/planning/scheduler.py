@@ -1,12 +1,15 @@
 """The scheduler pod: exactly one, replaced when it is gone for good, or out of date and free to go.
 
-And what of the spec is not in force as long as it waits for that.
+And what of the spec is not in force as long as it waits for that; and preemption: the worker pods that make room for
+one that a quota refuses.
 """
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, replace
 
+from gpudask.api.reasons import Reason
 from gpudask.api.resource import Cluster
 from gpudask.api.spec import Spec
 from gpudask.desired import names, spec_hash
@@ -17,13 +20,21 @@ from gpudask.planning.observed.pods import Pod
 
 # A pod that outlives its deletion by this long stands on a lost node: its successor waits no longer.
 _LOST_SECONDS = 10.0
+# For so long a refused scheduler is only tried again, about four times, before a worker pod makes room: what has ended,
+# the last scheduler too, leaves a quota a moment later, by a controller's hand.
+_TRIED_SECONDS = 10.0
+# A pass that tries to create the scheduler does not know yet how that ends: the next one does.
+_ANSWER_SECONDS = 1.0
 _in_force: Memo[Spec] = Memo(1000)  # each shares all but two fields with the spec that it is made of
 _with_image: Memo[Spec] = Memo(1000)  # each shares all but one
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerPlan:
-    """The actions for the scheduler pod. `requeue_after`: until a back-off ends, or a lost node is given up."""
+    """The actions for the scheduler pod, or for the sake of it.
+
+    `requeue_after`: until a back-off ends, or a lost node is given up, or a worker pod may make room.
+    """
 
     actions: tuple[Action, ...]
     requeue_after: float | None = None
@@ -55,7 +66,7 @@ def _replaced(observation: Observation) -> SchedulerPlan:
         ends = () if current is None or workers_left else (DeletePod(current, "suspended"),)
         return SchedulerPlan((*finished, *ends))
     if current is None:
-        waits = soonest(_left_after(observation), _memory(observation).not_before - observation.now)
+        waits = _created_after(observation)
         creates = () if waits is not None else (CreateScheduler(_next_name(observation)),)
         return SchedulerPlan((*finished, *creates), waits)
     extra = (
@@ -71,6 +82,16 @@ def _replaced(observation: Observation) -> SchedulerPlan:
     return SchedulerPlan((*finished, *extra, edited))
 
 
+def is_there(observation: Observation) -> bool:
+    """True if there is a scheduler pod, or this very pass creates one.
+
+    Without one a worker has nobody to work for, and what it takes of a quota may be what the scheduler needs.
+    """
+    if observation.scheduler is not None:
+        return True
+    return not observation.cluster.spec.suspend and _created_after(observation) is None
+
+
 def is_replaced_now(observation: Observation) -> bool:
     """True if this very pass ends the scheduler, for a newer one."""
     return (
@@ -78,6 +99,40 @@ def is_replaced_now(observation: Observation) -> bool:
         and outdated(observation, observation.scheduler)
         and can_be_replaced(observation)
     )
+
+
+def lacks_room(observation: Observation) -> bool:
+    """True if there is no scheduler pod because a quota refuses it."""
+    wanted = observation.scheduler is None and not observation.cluster.spec.suspend
+    return wanted and _memory(observation).refusal_reason == Reason.QUOTA
+
+
+def preemptible(observation: Observation) -> list[Pod]:
+    """The worker pods that could make room: all that are there, also those of pools that the spec no longer has."""
+    return [pod for pod in observation.pods if pod.pool and pod.live]
+
+
+def plan_preemption(observation: Observation, decided: Container[str]) -> SchedulerPlan:
+    """Delete one worker pod for a scheduler that a quota refuses; the next once it is gone, and that was tried again.
+
+    A worker ends with the scheduler that it was connected to, and all that it knew with it: without one it holds its
+    place, and its GPUs, for nobody (docs/adr/0058). One whose end its node does not confirm is not waited for.
+
+    `decided`: uids of the pods that this pass has an action for already.
+    """
+    free = [pod for pod in preemptible(observation) if pod.uid not in decided]
+    if not lacks_room(observation) or not free:
+        return SchedulerPlan(())
+    memory, now = _memory(observation), observation.now
+    tried = max(memory.refused_since, memory.room_at) + _TRIED_SECONDS - now
+    answer = _ANSWER_SECONDS if memory.not_before <= now else 0.0
+    ending = (pod.delete_by + _LOST_SECONDS - now for pod in observation.pods if pod.pool and _ends(pod))
+    waits = max(tried, answer, *ending)
+    if waits > 0:
+        return SchedulerPlan((), waits)
+    chosen = min(free, key=lambda pod: (pod.gpus > 0, pod.running, -pod.number))  # GPU pods are the last to come back
+    why = "it makes room for the scheduler, which a quota refuses"
+    return SchedulerPlan((DeletePod(chosen, why, only_if_unchanged=not observation.has_process(chosen)),))
 
 
 def outdated(observation: Observation, pod: Pod) -> bool:
@@ -147,14 +202,22 @@ def named_by_service(observation: Observation) -> str:
     return observation.scheduler.name if observation.scheduler is not None and not observation.scheduler.serves else ""
 
 
+def _created_after(observation: Observation) -> float | None:
+    """Seconds until a scheduler pod may be created, where there is none; None: now."""
+    return soonest(_left_after(observation), _memory(observation).not_before - observation.now)
+
+
 def _left_after(observation: Observation) -> float | None:
     """Seconds until the last old scheduler pod has gone, at the latest; None: there is none.
 
     Two at once would split the workers between them.
     """
-    ending = [pod for pod in observation.schedulers if pod.deleting and not pod.finished]
-    left = [pod.delete_by + _LOST_SECONDS - observation.now for pod in ending]
+    left = (pod.delete_by + _LOST_SECONDS - observation.now for pod in observation.schedulers if _ends(pod))
     return max(left, default=None)
+
+
+def _ends(pod: Pod) -> bool:
+    return pod.deleting and not pod.finished
 
 
 def _memory(observation: Observation) -> PoolMemory:

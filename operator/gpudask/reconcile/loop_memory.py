@@ -164,6 +164,14 @@ class Memory:
             self._refusals.pop(pool, None)
             self.pools[pool] = replace(self.of(pool), not_before=now + _FIRST_BACKOFF_SECONDS)
 
+    def record_gone(self, now: float) -> None:
+        """Try a scheduler that a quota refuses again soon after a pod of its cluster is gone: it may fit."""
+        memory = self.of("")
+        if memory.refusal_reason == Reason.QUOTA:
+            self._refusals.pop("", None)
+            soon = min(memory.not_before, now + _FIRST_BACKOFF_SECONDS)
+            self.pools[""] = replace(memory, not_before=soon, room_at=now)
+
     def record_creation(self, pool: str) -> None:
         """Forget the refusals after a successful creation: the next one is tried again after a second."""
         self._names_in_use.pop(pool, None)

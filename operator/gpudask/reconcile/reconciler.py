@@ -110,7 +110,8 @@ class Reconciler:
             self.pod_gone(pod, at)
 
     def pod_gone(self, pod: Pod, at: float) -> None:
-        """Note for the ledger that a pod is gone since `at`."""
+        """Note that a pod is gone since `at`: for the ledger, and for a scheduler that may find room now."""
+        self._memory.record_gone(self._context.clock())
         if pod.pool and pod.node:
             self._gone.append(_gone(pod, pod.finished_at or at))
 
@@ -232,8 +233,8 @@ class Reconciler:
     @staticmethod
     def _ends_scheduler(planned: Plan) -> bool:
         """Whether a scheduler that runs is to be ended, with what it knows."""
-        ends = any(isinstance(action, DeletePod) and action.pod.running for action in planned.scheduler)
-        return ends or bool(planned.deletion.why)
+        ends = (action.pod for action in planned.scheduler if isinstance(action, DeletePod) and not action.pod.pool)
+        return any(pod.running for pod in ends) or bool(planned.deletion.why)
 
     def _soonest(self, *seconds: float | None) -> float:
         """The soonest of these, and of the next retries, in seconds."""
@@ -279,10 +280,15 @@ class Reconciler:
             await self._retries.run(Kind.DELETION, work)
 
     async def _execute_actions(self, cluster: Cluster, planned: Plan) -> None:
+        """Create the scheduler pod, then do all else; no worker is made before it: that could take its room."""
         actions = (*planned.actions, *planned.protections)
+        first = tuple(action for action in actions if isinstance(action, CreateScheduler))
         if not self._preload.is_there(cluster):  # or somebody else's code would run in the scheduler
-            actions = tuple(action for action in actions if not isinstance(action, CreateScheduler))
-        work = self._executor.work(cluster, actions)
+            first = ()
+        await self._retries.run(Kind.SCHEDULER, self._executor.work(cluster, first))
+        has_scheduler = current_scheduler(self._context.pods_of(cluster)) is not None
+        later = CreateScheduler if has_scheduler else CreateScheduler | CreateWorker
+        work = self._executor.work(cluster, tuple(action for action in actions if not isinstance(action, later)))
         await self._retries.run(Kind.PODS, work | self._dry_runs.work(cluster, planned))
 
     async def _write_mirror(self, cluster: Cluster, planned: Plan) -> bool:
@@ -409,7 +415,7 @@ class Reconciler:
             cluster,
             self._feed,
             self._memory,
-            failures=self._retries.failures(Kind.OBJECTS, Kind.PODS, Kind.DELETION),
+            failures=self._retries.failures(Kind.OBJECTS, Kind.SCHEDULER, Kind.PODS, Kind.DELETION),
             mirror_refusal=self._mirror.refusal
             or (failure_message(of_mirror[0]) if of_mirror else self._mirror.refusal),
             network_refusal=self._drift_repair.network_refusal(cluster, of_objects),

@@ -30,6 +30,7 @@ class Kind(StrEnum):
     MIRROR_READ = "mirror read"
     MIRROR_WRITTEN = "mirror written"
     OBJECTS = "objects"
+    SCHEDULER = "scheduler"
     PODS = "pods"
     DELETION = "deletion"
     STATUS = "status"

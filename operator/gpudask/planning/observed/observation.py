@@ -31,7 +31,7 @@ class PoolMemory:
     `start_seconds`: how long the last pod took from its creation until its workers were registered. `held_seconds`:
     for how long the first one held its node until then, when the pool last had none before it (`planning.pool_view`).
     `not_before`: when the next pod may be created at the soonest. `refused_since`: since when it is refused; 0.0 where
-    that holds nothing back.
+    that holds nothing back. `room_at`: of a scheduler that a quota refuses, when a pod of its cluster was last gone.
     """
 
     size: int | None = None
@@ -41,6 +41,7 @@ class PoolMemory:
     refusal: str = ""
     refusal_reason: str = ""
     refused_since: float = 0.0
+    room_at: float = 0.0
     taken: frozenset[str] = frozenset()
 
 
