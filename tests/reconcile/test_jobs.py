@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpudask.api.limits import Limits
-from gpudask.api.resource import JOB_PLURAL
+from gpudask.api.resource import JOB_PLURAL, LABEL_CLUSTER, LABEL_JOB
 from gpudask.clients.errors import ApiError
 from gpudask.reconcile.jobs import executor
 from gpudask.reconcile.operator import Operator
@@ -253,25 +253,25 @@ async def _left(proxy: Proxy) -> int | None:
 async def test_jobs_whose_runners_fill_the_quota_make_room_for_each_other_and_all_end(
     stage: Stage, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ):
-    """Two runners at their gates leave no room for either's scheduler."""
+    """Two runners at their gates leave no room for either's scheduler, and then no worker may take its place."""
     monkeypatch.setattr(executor, "GIVE_WAY_SECONDS", 2.0)
     monkeypatch.setattr(executor, "GIVE_WAY_SPREAD_SECONDS", 8.0)
     monkeypatch.setattr(executor, "_FIRST_PAUSE_SECONDS", 10.0)
     names = ("sums", "products")
-    own = {"cluster": {"spec": a_manifest(a_pool(replicas=0))["spec"]}}
     async with operating(replace(stage.settings, limits=Limits(pods_per_namespace=2))):
         for name in names:
             stage.kubelet.exits[f"{name}-runner-1"] = 0
-            await jobs.apply(name, **own)
+            await jobs.apply(name)
         said: set[str] = set()
 
         async def ended() -> set[str]:
             there = await jobs.clusters()
-            for pod in [item["metadata"]["name"] for item in await stage.list("pods")]:
-                cluster, is_scheduler, _ = pod.partition("-scheduler-")
-                if is_scheduler and cluster not in there:  # as Kubernetes' garbage collector does
+            for metadata in [item["metadata"] for item in await stage.list("pods")]:
+                labels = metadata.get("labels", {})
+                is_runner = LABEL_JOB in labels
+                if not is_runner and labels.get(LABEL_CLUSTER) not in there:  # as Kubernetes' garbage collector does
                     with suppress(ApiError):
-                        await stage.delete("pods", pod, gracePeriodSeconds=0)
+                        await stage.delete("pods", metadata["name"], gracePeriodSeconds=0)
             told = {name: await jobs.said(name) for name in names}
             said.update(told.values())
             return {name for name, words in told.items() if words.startswith("Complete")}
