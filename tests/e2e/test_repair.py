@@ -42,6 +42,28 @@ def test_a_deleted_scheduler_returns_and_the_workers_find_it(space: Space) -> No
         assert client.submit(work, 1).result(timeout=60) == 1
 
 
+@pytest.mark.timeout(400)
+def test_a_worker_makes_room_for_the_next_scheduler_where_the_quota_was_lowered(space: Space) -> None:
+    def allow(pods: int) -> None:
+        head = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}}
+        space.apply(head | {"spec": {"hard": {"pods": str(pods)}}})
+
+    def decided(pods: int) -> bool:
+        (quota,) = space.get("resourcequotas")
+        return bool(quota.get("status", {}).get("hard") == {"pods": str(pods)})
+
+    space.apply(cluster("tight", cpu(replicas=1)))
+    space.wait_workers("tight", "cpu", 1)
+    allow(1)
+    space.wait(lambda: decided(1), "the quota is heeded")
+    (old,) = space.names("tight")
+    space.kubectl("delete", "pod", old, "--wait=false")
+    space.wait(lambda: not space.names("tight", "cpu"), "the worker has made room", seconds=120)
+    space.wait(lambda: space.names("tight") - {old}, "the next scheduler has its place", seconds=120)
+    allow(2)
+    space.wait_workers("tight", "cpu", 1, seconds=120)
+
+
 @pytest.mark.local_cluster("it ends a container's process as a crash does")
 def test_autoscaled_workers_stay_when_the_scheduler_process_ends_and_serve_the_next_one(space: Space) -> None:
     patient = gpu(autoscale={"min": 0, "max": 2, "targetDuration": "1s", "idleTimeout": "40s"})
