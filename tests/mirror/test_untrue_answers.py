@@ -166,6 +166,39 @@ async def test_so_is_one_for_what_somebody_made(write: str, answer: Answer, mirr
         await asyncio.wait([task])
 
 
+# what is there, the kind of ours that serves it, and its resource
+DELETED_WITH = {
+    "cluster": (stock_object(objects.CLUSTER, **owned(KIND)), KIND, "gpudaskclusters"),
+    "job": (stock_object(objects.JOB, **owned(JOB_KIND)), JOB_KIND, "gpudaskjobs"),
+}
+
+
+@pytest.mark.parametrize("served", DELETED_WITH)
+async def test_what_somebody_made_is_not_deleted_for_one_answer_that_its_object_is_gone(
+    served: str, mirrored: Mirrored
+):
+    body, kind, plural = DELETED_WITH[served]
+    ours = f"/apis/{API_VERSION}/namespaces/default/{plural}/demo"
+    metadata = {"name": "demo", "namespace": "default", "uid": "gone"}
+    mirrored.server.put(ours, {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": {}})
+    untrue = mirrored.server.fail("GET", f"/{plural}/demo", UNTRUE["not found"], times=1)
+    mirrored.put(body["kind"], body)
+    serving = Serving(mirrored.on.context, mirrored.definitions, lambda _: None, lambda _: None)
+    task = asyncio.create_task(serving.run())
+    try:
+        await becomes(lambda: untrue.met, 1, seconds=SECONDS)
+        for _ in range(3):
+            serving.wake("default/demo")
+            await asyncio.sleep(REST_SECONDS)
+            assert mirrored.there(body["kind"], "demo")
+        del mirrored.server.objects[ours]
+        serving.wake("default/demo")
+        await becomes(lambda: mirrored.there(body["kind"], "demo"), {}, seconds=SECONDS)
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
 # what has it written, and gives what becomes true; the method and a part of the path
 WRITES = {
     "creation": (creation, "POST", "/daskclusters"),

@@ -14,6 +14,29 @@ from gpudask.clients.errors import ApiError, ClusterGoneError
 from gpudask.clients.reflector import Caches
 
 Get = Callable[[], Awaitable[Json]]
+_MISSED_KEPT = 1000
+
+
+class Missed:
+    """What a request did not find: it is gone where one that came a moment later does not find it, either.
+
+    For who cannot wait in between. The last ones are remembered.
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}  # by uid
+
+    def is_gone(self, uid: str, now: float, after_seconds: float) -> bool:
+        """Note that a request did not find it at this time; whether one so many seconds before did not, either."""
+        since = self._since.pop(uid, now)
+        self._since[uid] = since
+        if len(self._since) > _MISSED_KEPT:
+            del self._since[next(iter(self._since))]
+        return now >= since + after_seconds
+
+    def found(self, uid: str) -> None:
+        """Note that it is there, or that nobody asks for it any more."""
+        self._since.pop(uid, None)
 
 
 async def found(get: Get, after_seconds: float) -> Json | None:

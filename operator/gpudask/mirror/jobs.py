@@ -18,6 +18,7 @@ from gpudask.api.resource import API_VERSION, JOB_KIND, STOCK_JOB_KIND, Identity
 from gpudask.api.status import iso
 from gpudask.clients.errors import ApiError
 from gpudask.clients.flow_control import namespace_of
+from gpudask.clients.recheck import Missed
 from gpudask.mirror import job_status, leftovers, objects, told
 from gpudask.mirror.context import Context
 from gpudask.mirror.definitions import Definitions
@@ -38,6 +39,7 @@ class JobServing:
         self._context = context
         self._definitions = definitions
         self._find = find
+        self._missed = Missed()  # DaskJobs whose GpuDaskJob was
 
     async def serve(self, item: MirrorObject) -> float | None:
         """Make what is there for one DaskJob as it should be; in how many seconds to look again, None: not by itself.
@@ -186,12 +188,21 @@ class JobServing:
         _LOG.info("%s: deleted: its GpuDaskJob was deleted", item.owner)
 
     async def _get(self, item: MirrorObject) -> Json | None:
+        """The GpuDaskJob of its name; None: it does not exist, as was said before.
+
+        Raises:
+            ApiError: a request failed, or did not find it for the first time.
+        """
+        context = self._context
         try:
-            return await self._context.api.get_job(namespace_of(item.owner), item.name)
+            body = await context.api.get_job(namespace_of(item.owner), item.name)
         except ApiError as error:
-            if error.object_not_found:
-                return None
-            raise
+            is_missed = error.object_not_found
+            if not (is_missed and self._missed.is_gone(item.uid, context.clock(), context.recheck_seconds)):
+                raise
+            return None
+        self._missed.found(item.uid)
+        return body
 
     async def _tell(
         self,

@@ -19,6 +19,7 @@ from gpudask.api.reasons import Reason
 from gpudask.api.resource import API_VERSION, DEFAULT_GROUP, KIND, STOCK_KIND, Identity, owner_key, stock_uid
 from gpudask.clients.errors import ApiError
 from gpudask.clients.flow_control import CLUSTER, Backoff, RateLimiter, namespace_of
+from gpudask.clients.recheck import Missed
 from gpudask.mirror import leftovers, objects, told
 from gpudask.mirror.context import Context
 from gpudask.mirror.definitions import Definitions
@@ -74,6 +75,7 @@ class Serving:
         self._takeover = Takeover(context, definitions)
         self._queue = _Queue(context.clock)
         self._failures: dict[str, int] = {}
+        self._missed = Missed()  # DaskClusters whose GpuDaskCluster was
         self._converted: dict[str, tuple[tuple[Json, ...], Served | UnservableError]] = {}
 
     def wake(self, key: str) -> None:
@@ -199,11 +201,15 @@ class Serving:
         return None
 
     async def _with_cluster(self, stock: _Stock) -> _Stock | None:
-        """`stock` with the GpuDaskCluster as it is; None: that was deleted, and the DaskCluster with it."""
+        """`stock` with the GpuDaskCluster as it is; None: that was deleted, and the DaskCluster with it.
+
+        Raises:
+            ApiError: a request failed, or did not find it for the first time.
+        """
         cluster = stock.cluster
         if not cluster.owners or (stock.body is not None and _key(stock.body) in cluster.owners):
             return stock
-        body = await self._get(namespace_of(cluster.owner), cluster.name)
+        body = await self._get(cluster)
         if body is not None and _key(body) in cluster.owners:
             return _Stock(cluster, stock.groups, body)
         await self._delete(cluster, "its GpuDaskCluster was deleted")
@@ -222,13 +228,22 @@ class Serving:
                 raise
         _LOG.info("%s: deleted: %s", cluster.owner, why)
 
-    async def _get(self, namespace: str, name: str) -> Json | None:
+    async def _get(self, cluster: MirrorObject) -> Json | None:
+        """The GpuDaskCluster of its name; None: it does not exist, as was said before.
+
+        Raises:
+            ApiError: a request failed, or did not find it for the first time.
+        """
+        context = self._context
         try:
-            return await self._context.api.get_cluster(namespace, name)
+            body = await context.api.get_cluster(namespace_of(cluster.owner), cluster.name)
         except ApiError as error:
-            if error.object_not_found:
-                return None
-            raise
+            is_missed = error.object_not_found
+            if not (is_missed and self._missed.is_gone(cluster.uid, context.clock(), context.recheck_seconds)):
+                raise
+            return None
+        self._missed.found(cluster.uid)
+        return body
 
     async def _convert(self, key: str, stock: _Stock) -> Served | UnservableError:
         """What serves it; once for the same documents, and in a thread: they may be large."""
@@ -306,7 +321,7 @@ class Serving:
         except ApiError as error:
             if not error.conflict:
                 raise
-            found = await self._get(namespace, cluster.name)
+            found = await self._get(cluster)
             if found is None or stock_uid(found["metadata"]) == cluster.uid:
                 return found
             if not stock_uid(found["metadata"]):
