@@ -276,7 +276,7 @@ def test_what_goes_on_beside_a_program_that_ended_is_ended_and_its_pod_stays():
     of, own = job(), own_cluster(job())
     beside = replace(exited(0), finished=False)
     planned = plan(seen(of, beside, cluster=own, status=open_attempt()))
-    assert planned.actions == (EndContainers(beside), DeleteCluster(own))
+    assert planned.actions == (DeleteCluster(own), EndContainers(beside))
     assert planned.status.holds(COMPLETE)
     after = plan(seen(of, replace(beside, stopping=True), at=NOW + 1, status=planned.status))
     assert after.actions == ()

@@ -14,6 +14,7 @@ from gpudask.clients.errors import ApiError
 from gpudask.metrics.operator import Metrics
 from gpudask.reconcile import loop as under_test
 from gpudask.reconcile.loop import ClusterLoop
+from gpudask.reconcile.pass_loop import PassLoop
 from gpudask.reconcile.supervisor import Supervisor
 from gpudask.clients.flow_control import CLUSTER, FairQueue
 from gpudask.clients.flow_control import FairRateLimiter, RateLimiter
@@ -163,6 +164,67 @@ async def test_it_ends_while_it_holds_off_too(loop: ClusterLoop, passes: Passes)
     await ends_at_any_moment(
         loop.run, lambda: loop.resource_changed(stored(a_manifest(a_pool()), generation=next(edits)))
     )
+
+
+def fails_for_an_hour() -> None:
+    """As an API server that names a time."""
+    raise ApiError(429, "TooManyRequests", "not now", "GET /pods", retry_after_seconds=3600.0)
+
+
+async def test_what_asks_for_a_try_now_ends_the_wait_after_a_failure(context: Any):
+    passes = Passes()
+    passes.during = fails_for_an_hour
+    loop = PassLoop(context, "default/demo", "default/uid", passes.reconcile, passes.report_defect)
+    task = asyncio.create_task(loop.run())
+    await passes.count(1)
+    await passes.stay(1, 60.0)
+    asked = now()
+    loop.retry_now()
+    await passes.count(2)
+    assert passes.made[1] < asked + 1.0
+    await passes.stay(2, 60.0)
+    task.cancel()
+
+
+async def test_what_asks_for_a_try_while_a_pass_fails_is_not_forgotten(context: Any):
+    passes = Passes()
+    loop = PassLoop(context, "default/demo", "default/uid", passes.reconcile, passes.report_defect)
+
+    def fails() -> None:
+        if len(passes.made) == 1:
+            loop.retry_now()
+        fails_for_an_hour()
+
+    passes.during = fails
+    task = asyncio.create_task(loop.run())
+    await passes.count(2)
+    assert passes.made[1] < passes.made[0] + 1.0
+    await passes.stay(2, 60.0)
+    task.cancel()
+
+
+async def test_a_cluster_on_hold_makes_no_pass_until_that_ends_or_lapses(
+    running: ClusterLoop, context: Any, passes: Passes
+):
+    context.clock = now
+    running.hold(60.0)
+    running.wake()
+    await passes.stay(1, 30.0)
+    running.hold(0.0)
+    await passes.count(2)
+    running.hold(60.0)
+    running.wake()
+    await passes.stay(2, 59.0)
+    await asyncio.sleep(2.0)
+    assert len(passes.made) == 3
+
+
+async def test_a_cluster_that_is_being_deleted_is_not_held(running: ClusterLoop, context: Any, passes: Passes):
+    context.clock = now
+    running.hold(60.0)
+    running.resource_changed(stored(a_manifest(a_pool()), deletionTimestamp="2026-01-01T00:00:00Z"))
+    await passes.count(2)
+    assert passes.made[1] < passes.made[0] + 1.0
 
 
 async def test_a_cluster_that_is_woken_all_the_time_makes_a_few_passes_a_second(running: ClusterLoop, passes: Passes):

@@ -116,7 +116,8 @@ def _never_ran(seen: JobObservation, pod: RunnerPod | None) -> bool:
 def _closed(seen: JobObservation, pod: RunnerPod | None, *, refused: bool) -> JobPlan:
     """The attempt has ended by itself: so has the job, or another attempt follows."""
     status, wait = _status_closed(seen, pod, refused=refused)
-    return JobPlan((*_strays(seen, keep=""), *_release(seen, status)), status, wait, read_log_of=pod)
+    # What holds GPUs first: a request for another pod may hang.
+    return JobPlan((*_release(seen, status), *_strays(seen, keep="")), status, wait, read_log_of=pod)
 
 
 def _status_closed(seen: JobObservation, pod: RunnerPod | None, *, refused: bool) -> tuple[JobStatus, float | None]:

@@ -48,6 +48,7 @@ class ClusterLoop:
     def __init__(self, context: Context, body: Json, definitions: Definitions | None = None) -> None:
         self._context = context
         self._timer: asyncio.TimerHandle | None = None
+        self._held_until = 0.0  # on the operator's clock
         metadata = body["metadata"]
         self._namespace = metadata["namespace"]
         self._owner = owner_key(self._namespace, metadata["uid"])
@@ -56,16 +57,28 @@ class ClusterLoop:
         cluster = Identity(metadata["name"], self._namespace, metadata["uid"])
         self.record = ClusterRecord(context, cluster, str(metadata.get("creationTimestamp", "")))
         self._reconciler = Reconciler(context, self._copy, self.mirror, _Waker(self), self.record)
-        reconcile, report = self._reconciler.reconcile, self._reconciler.report_defect
-        self._passes = PassLoop(context, self._copy.key, self._owner, reconcile, report)
+        report = self._reconciler.report_defect
+        self._passes = PassLoop(context, self._copy.key, self._owner, self._reconcile, report)
 
     def resource_changed(self, body: Json) -> None:
         """Keep a newer copy of the resource. Our own status writes come back here too: those cause no pass."""
         change = self._copy.update(body)
         if change is Change.EDIT:
             self._reconciler.edited()
-            self._passes.edited()
+            self._passes.retry_now()
         if change is not Change.NONE:
+            self.wake()
+
+    async def _reconcile(self) -> float:
+        left = self._held_until - self._context.clock()
+        if left > 0 and "deletionTimestamp" not in self._copy.body["metadata"]:
+            return left
+        return await self._reconciler.reconcile()
+
+    def hold(self, seconds: float) -> None:
+        """Make no pass for so long, unless it is being deleted; 0 ends that."""
+        self._held_until = self._context.clock() + seconds
+        if not seconds:
             self.wake()
 
     def wake(self) -> None:
@@ -262,6 +275,18 @@ class Registry:
         if task is not None:
             self._deleted.add(key)
             task.cancel()
+
+    def hold(self, namespace: str, uid: str, seconds: float) -> None:
+        """Let a cluster be as it is for so long: whoever ends it deletes its workers, and none is made in their place.
+
+        A hold lapses by itself: who asked for it may be gone.
+        """
+        if (loop := self._loops.get(owner_key(namespace, uid))) is not None:
+            loop.hold(seconds)
+
+    def end_hold(self, namespace: str, uid: str) -> None:
+        """Work for the cluster again."""
+        self.hold(namespace, uid, 0.0)
 
     def _note_count(self, key: str, body: Json) -> None:
         """Note when the status was seen to be counted anew: the next leader need not ask any other clock for that."""

@@ -44,16 +44,16 @@ class PassLoop:
         self._reconcile = reconcile
         self._report_defect = report_defect
         self._wake = asyncio.Event()
-        self._edited = asyncio.Event()
+        self._retry_now = asyncio.Event()
         self._limiter = RateLimiter(_PASSES_PER_SECOND, _PASSES_BURST)
 
     def wake(self) -> None:
         """Make a pass now: something changed."""
         self._wake.set()
 
-    def edited(self) -> None:
-        """End the wait after a failure: an edit may be the cure."""
-        self._edited.set()
+    def retry_now(self) -> None:
+        """End the wait after a failure, also after that of the pass that is under way: an edit may be the cure."""
+        self._retry_now.set()
 
     async def run(self) -> None:
         """Make passes until the object is gone, or its namespace is being deleted."""
@@ -72,6 +72,7 @@ class PassLoop:
                 await self._wait_for_limiter()
                 await self._context.pass_queue.slot_for_one_step()
                 self._wake.clear()
+                self._retry_now.clear()
                 try:
                     with self._context.metrics.pass_seconds.time():
                         wait = await self._reconcile()
@@ -106,9 +107,8 @@ class PassLoop:
             await asyncio.sleep(start - now)
 
     async def _wait_to_retry(self, delay: float) -> None:
-        """Wait before the next try; an edit ends the wait, since it may be the cure."""
-        self._edited.clear()
+        """Wait before the next try, unless somebody asks for it now."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(delay):
-                await self._edited.wait()
+                await self._retry_now.wait()
         self._wake.set()

@@ -43,6 +43,10 @@ _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 1.0, 60.0
 # more as chance says, so that not all jobs of a namespace do it at once. The next try follows ever later.
 GIVE_WAY_SECONDS, GIVE_WAY_SPREAD_SECONDS = 40.0, 80.0
 _FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 30.0, 300.0
+# A worker whose deletion fails is tried again within the two seconds in which GPUs are given back.
+_WORKER_TRIES, _FIRST_WORKER_RETRY_SECONDS, _LAST_WORKER_RETRY_SECONDS = 5, 0.1, 0.8
+# A cluster whose deletion fails makes no workers for so long: longer than any wait between two tries.
+HOLD_SECONDS = 420.0
 MANAGER = "gpudask-job"  # of the overrides by which a cluster is kept without workers
 
 
@@ -278,19 +282,23 @@ class JobExecutor:
         return self._context.api.delete_pod(pod.namespace, pod.name, uid=pod.uid, version=version, never_ran=pod.gated)
 
     async def _delete_cluster(self, job: Job, cluster: SeenCluster) -> None:
-        """Delete the cluster, and its workers at once: garbage collection comes later, and a drain takes time."""
+        """Delete the cluster, and its workers at once: garbage collection comes later, and a drain takes time.
+
+        The workers wait for no answer about the cluster: its loop makes no others meanwhile.
+        """
+        self._clusters.hold(job.namespace, cluster.uid, HOLD_SECONDS)
+        await _all(self._delete_resource(job, cluster), self._end_workers(job, cluster))
+
+    async def _delete_resource(self, job: Job, cluster: SeenCluster) -> None:
         try:
             await self._context.api.delete_cluster(job.namespace, cluster.name, uid=cluster.uid)
         except ApiError as error:
-            if not error.refused:  # it may be done: nobody would know this cluster's workers any more
-                await self._end_workers(job, cluster)
             if not (error.object_not_found or error.conflict) or await self._is_there(job, cluster):
                 raise
             gone = {"namespace": job.namespace, "name": cluster.name, "uid": cluster.uid}
             self._clusters.cluster_deleted(gone)
         self._deleted.add(cluster.uid)
         _LOG.info("%s: deleted its cluster", job.key)
-        await self._end_workers(job, cluster)
 
     async def _is_there(self, job: Job, cluster: SeenCluster) -> bool:
         """Whether this very cluster exists: a conflict may be of another of its name, or of a request beside ours."""
@@ -303,7 +311,11 @@ class JobExecutor:
         return bool(body["metadata"]["uid"] == cluster.uid)
 
     async def _empty_cluster(self, job: Job, cluster: SeenCluster) -> None:
-        """Have the cluster keep no workers, and end those that there are."""
+        """Have the cluster keep no workers, and end those that there are; they do not wait for it either."""
+        self._clusters.hold(job.namespace, cluster.uid, HOLD_SECONDS)
+        await _all(self._keep_without_workers(job, cluster), self._end_workers(job, cluster))
+
+    async def _keep_without_workers(self, job: Job, cluster: SeenCluster) -> None:
         body = await self._context.api.get_cluster(job.namespace, cluster.name)
         if body["metadata"]["uid"] != cluster.uid:
             self._clusters.cluster_changed(body)  # another one of its name by now
@@ -313,36 +325,57 @@ class JobExecutor:
         if (body.get("spec") or {}).get("overrides") != overrides:
             body = await self._context.api.set_overrides(body, overrides, manager=MANAGER)
         self._clusters.cluster_changed(body)
-        await self._end_workers(job, cluster)
+        self._clusters.end_hold(job.namespace, cluster.uid)  # its spec says so by now
 
     async def _end_workers(self, job: Job, cluster: SeenCluster) -> None:
-        """Delete the worker pods, with a second of grace. What fails is the garbage collector's, or the cluster's."""
-        key = owner_key(job.namespace, cluster.uid)
-        pods = [pod for pod in self._context.pods.owned(key) if pod.pool and not pod.deleting]
-        for result in await asyncio.gather(*map(self._end_worker, pods), return_exceptions=True):
-            if isinstance(result, ApiError):
-                _LOG.warning("%s: a worker was not deleted: %s", job.key, result)
-            elif isinstance(result, BaseException):
-                raise result
-
-    async def _end_worker(self, pod: Pod) -> None:
-        """Delete a worker pod; once more after an answer that it is gone, or another one: nobody looks again.
+        """Delete the worker pods, with a second of grace.
 
         Raises:
-            ApiError: it was refused, or the API server could not be reached.
+            ApiError: one could not be deleted, tried again and again: it is the garbage collector's, or the cluster's.
         """
-        for _ in range(2):
+        key = owner_key(job.namespace, cluster.uid)
+        pods = [pod for pod in self._context.pods.owned(key) if pod.pool and not pod.deleting]
+        await _all(*(self._end_worker(job, pod) for pod in pods))
+
+    async def _end_worker(self, job: Job, pod: Pod) -> None:
+        """Delete a worker pod. It is gone, or another one's, where that is said twice: nobody looks again.
+
+        Raises:
+            ApiError: it was refused, or the API server could not be reached, tried again and again.
+        """
+        backoff = Backoff(_FIRST_WORKER_RETRY_SECONDS, _LAST_WORKER_RETRY_SECONDS, self._context.random)
+        was_missed = False
+        for tries in range(1, _WORKER_TRIES + 1):
             try:
                 await self._context.api.delete_pod(pod.namespace, pod.name, uid=pod.uid, never_ran=True)
             except ApiError as error:
-                if not (error.not_found or error.conflict):
+                if error.not_found or error.conflict:
+                    if was_missed:
+                        return
+                    was_missed = True
+                    continue
+                delay = backoff.delay(tries, error.retry_after_seconds)
+                if error.refused or tries == _WORKER_TRIES or delay > 2 * _LAST_WORKER_RETRY_SECONDS:
+                    _LOG.warning("%s: a worker was not deleted: %s", job.key, error)
                     raise
+                await asyncio.sleep(delay)
             else:
                 return
 
     async def _delete_job(self, job: Job, version: str) -> None:
         await self._context.api.delete_job(job.namespace, job.name, uid=job.uid, version=version)
         _LOG.info("%s: deleted: spec.ttlAfterFinished is over", job.key)
+
+
+async def _all(*doing: Awaitable[None]) -> None:
+    """Do all of these beside each other, and each to its end, whatever becomes of the others.
+
+    Raises:
+        ApiError: the first one's that failed.
+    """
+    for result in await asyncio.gather(*doing, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
 
 
 def _stays(body: Json) -> bool:

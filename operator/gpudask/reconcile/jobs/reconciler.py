@@ -74,6 +74,7 @@ class JobReconciler:
         metadata = body["metadata"]
         self._identity = Identity(metadata["name"], metadata["namespace"], metadata["uid"])
         self._never_ran: set[str] = set()
+        self._ended = ""  # the uid of the last runner whose end was seen
         self._executor = JobExecutor(context, runners, clusters)
         self._status = JobStatus.model_validate({})
         self.measurements = JobMeasurements(context, self._identity)
@@ -103,6 +104,17 @@ class JobReconciler:
     def note_never_ran(self, uid: str) -> None:
         """A pod is gone that never had a node."""
         self._never_ran.add(uid)
+
+    def sees_an_end(self) -> bool:
+        """Whether the pod of the open attempt is seen to have ended, or to be gone, for the first time."""
+        uid = self._status.runner.uid
+        if not is_open(self._status) or uid == self._ended:
+            return False
+        pod = next((pod for pod in self._runners.owned(self._identity.owner_key) if pod.uid == uid), None)
+        if pod is not None and not pod.ended:
+            return False
+        self._ended = uid
+        return True
 
     @property
     def has_begun(self) -> bool:

@@ -100,7 +100,7 @@ class JobRegistry:
             self._start(key, copy.body)
         else:
             if running.reconciler.changed(copy.body):
-                running.passes.edited()
+                running.passes.retry_now()
             self._note_cluster(key, running.reconciler)
             running.passes.wake()
 
@@ -128,8 +128,10 @@ class JobRegistry:
             job.passes.wake()
 
     def runner_changed(self, key: str) -> None:
-        """A pod of a job's changed."""
+        """A pod of a job's changed. What its program's end gives back waits for no failure of before."""
         if (job := self._running.get(key)) is not None:
+            if job.reconciler.sees_an_end():
+                job.passes.retry_now()
             job.passes.wake()
 
     def runner_deleted(self, pod: RunnerPod) -> None:

@@ -86,7 +86,7 @@ class CronJobRegistry:
             self._start(key, copy.body)
         else:
             if running.reconciler.changed(copy.body):
-                running.passes.edited()
+                running.passes.retry_now()
             running.passes.wake()
         for job in tuple(self._controlled.get(key, ())):
             self._jobs.wake_unbegun(job)

@@ -1,0 +1,236 @@
+"""GPUs of a program that ended are given back at once, whichever request about its job fails or hangs meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from gpudask.api import Json
+from gpudask.api.job import parse_job
+from gpudask.api.resource import API_VERSION, JOB_PLURAL
+from gpudask.clients.errors import ApiError
+from gpudask.clients.reflector import Caches, Reflector
+from gpudask.desired.runner import job_cluster
+from gpudask.jobs.actions import Action, DeleteCluster, EmptyCluster
+from gpudask.jobs.observation import SeenCluster
+from gpudask.jobs.runner_pods import parse_runner_pod
+from gpudask.reconcile.jobs.executor import JobExecutor
+from gpudask.reconcile.jobs.registry import JobRegistry, observe_job
+from gpudask.reconcile.loop import Registry
+from tests.api.test_job import OWN, a_job
+from tests.clients.fake_api_server import FakeApiServer, refusal
+from tests.jobs.builders import seen
+from tests.reconcile.in_memory import Operated, becomes
+
+CLUSTER = f"/apis/{API_VERSION}/namespaces/default/gpudaskclusters/sums"
+JOB = f"/apis/{API_VERSION}/namespaces/default/{JOB_PLURAL}/sums"
+RUNNER = "/api/v1/namespaces/default/pods/sums-runner-1"
+WORKER = "sums-cpu-worker-"
+BROKEN = refusal(500, "etcd is away", "InternalError")
+LATER = refusal(429, "not now", "TooManyRequests", **{"Retry-After": "3600"})
+
+
+class Released(Operated):
+    """A job whose program runs, and its own cluster with a scheduler and a worker; both have their loops."""
+
+    def __init__(self, server: FakeApiServer) -> None:
+        self.registry = Registry()
+        super().__init__(server)
+        self.jobs = JobRegistry(self.registry)
+        path = "/api/v1/namespaces/default/pods"
+        self.jobs.runners = self._of_jobs(path, parse_runner_pod, self.jobs.runner_changed)
+        self.jobs.jobs = self._of_jobs(JOB.rpartition("/")[0], observe_job, self.jobs.job_changed)
+        runner = {"pod": "sums-runner-1", "uid": "runner-1", "startedAt": "2026-01-01T00:00:00Z"}
+        body = a_job(**OWN)
+        body["metadata"]["namespace"] = "default"
+        self.job = parse_job(body)
+        body["status"] = {"attempts": 1, "phase": "Running", "runner": runner}
+        server.put(JOB, body)
+        cluster = job_cluster(self.job, 1)
+        cluster["metadata"] |= {"uid": "cluster-1", "generation": 1}
+        server.put(CLUSTER, cluster)
+        self.put_runner({"running": {}}, "Running")
+        self.executor = JobExecutor(self.context, self.jobs.runners, self.registry)
+
+    def _of_jobs(self, path: str, reduce: Any, changed: Any) -> Caches:
+        caches = Caches([Reflector(self.server, path, label="", reduce=reduce, on_change=changed)])
+        caches.reflectors[0].synced.set()
+        return caches
+
+    def put_runner(self, state: Json, phase: str) -> None:
+        """The runner's pod is so, and the watch tells."""
+        owner = {"apiVersion": API_VERSION, "kind": "GpuDaskJob", "name": "sums", "uid": "uid-1", "controller": True}
+        metadata = {"name": "sums-runner-1", "namespace": "default", "uid": "runner-1", "ownerReferences": [owner]}
+        status = {"phase": phase, "containerStatuses": [{"name": "runner", "state": state}]}
+        spec = {"nodeName": "n", "containers": [{"name": "runner"}]}
+        body = {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": spec, "status": status}
+        self.jobs.runners.upsert("default", self.server.put(RUNNER, body))
+
+    def lead(self) -> None:
+        """Work for the cluster; the job's loop begins by `begin_job`."""
+        self.fill_caches()
+        self.registry.lead(self.context)
+        self.registry.cluster_changed(self.server.objects[CLUSTER])
+
+    def begin_job(self) -> None:
+        """Work for the job."""
+        self.jobs.jobs.upsert("default", self.server.objects[JOB])
+        self.jobs.lead(self.context)
+
+    async def do(self, action: Action) -> None:
+        """Execute an action of the job's plan."""
+        await self.executor.execute(seen(self.job), action, "1")
+
+    def workers(self) -> list[str]:
+        """The workers that the API server has."""
+        return [name for name in self.pods() if name.startswith(WORKER)]
+
+    async def is_passed(self) -> None:
+        """Wake the cluster's loop, and wait until it has looked, whatever it does then."""
+        before = self.context.pass_queue.passes
+        self.registry.owned_changed("default/cluster-1")
+        await becomes(lambda: self.context.pass_queue.passes, lambda found: found > before)
+        await asyncio.sleep(0)
+
+    def _changed(self, owner: str) -> None:
+        self.registry.owned_changed(owner)
+
+    def tell(self) -> None:
+        """What the watch tells of pods: those that are gone are gone."""
+        there = {body["metadata"]["uid"] for body in self.server.objects.values()}
+        for pod in self.context.pods.owned("default/cluster-1"):
+            if pod.uid not in there:
+                self.context.pods.forget("default", pod.uid)
+
+    async def stop(self) -> None:
+        await self.jobs.stand_by()
+        await self.registry.stand_by()
+        await super().stop()
+
+
+class _CountedQueue:
+    """A queue that admits everybody, and counts them."""
+
+    def __init__(self) -> None:
+        self.passes = self.waiting = 0
+
+    async def slot_for_one_step(self) -> None:
+        self.passes += 1
+
+
+@pytest.fixture
+async def job() -> AsyncIterator[Released]:
+    """It runs, with a worker."""
+    job = Released(FakeApiServer())
+    job.context.pass_queue = _CountedQueue()  # type: ignore[assignment] - as much of it as passes need
+    watching = asyncio.create_task(_watch(job))
+    job.lead()
+    await becomes(job.workers, [f"{WORKER}0"])
+    yield job
+    watching.cancel()
+    await job.stop()
+
+
+async def _watch(job: Released) -> None:
+    while True:
+        job.tell()
+        await asyncio.sleep(0.005)
+
+
+def own(job: Released) -> SeenCluster:
+    """The cluster as the job's pass sees it."""
+    return SeenCluster("sums", "cluster-1", job.server.objects[CLUSTER]["metadata"]["resourceVersion"], is_own=True)
+
+
+@pytest.mark.parametrize("action", [DeleteCluster, EmptyCluster])
+async def test_workers_end_while_the_answer_about_their_cluster_is_awaited(job: Released, action: Any):
+    answer = asyncio.Event()
+    job.server.fail("DELETE", "/gpudaskclusters/", until=answer)
+    job.server.fail("PATCH", "/gpudaskclusters/sums", until=answer)
+    doing = asyncio.create_task(job.do(action(own(job))))
+    await becomes(job.workers, [])
+    assert not doing.done()
+    answer.set()
+    await doing
+
+
+@pytest.mark.parametrize("action", [DeleteCluster, EmptyCluster])
+async def test_a_cluster_whose_end_fails_makes_no_workers_in_place_of_those_that_were_ended(job: Released, action: Any):
+    job.server.fail("DELETE", "/gpudaskclusters/", BROKEN)
+    job.server.fail("PATCH", "/gpudaskclusters/sums", BROKEN)
+    with pytest.raises(ApiError):
+        await job.do(action(own(job)))
+    assert job.workers() == []
+    for _ in range(3):
+        await job.is_passed()
+    assert job.workers() == []
+    # The cluster's loop would have: it does once it is let go.
+    job.server.mend()
+    job.registry.end_hold("default", "cluster-1")
+    await becomes(job.workers, [f"{WORKER}0"])
+
+
+async def test_a_cluster_that_keeps_no_workers_goes_on_with_its_scheduler(job: Released):
+    await job.do(EmptyCluster(own(job)))
+    (scheduler,) = (name for name in job.pods() if "-scheduler-" in name)
+    job.lose(scheduler)
+    await becomes(job.pods, lambda found: [name for name in found if "-scheduler-" in name])
+    assert job.workers() == []
+
+
+@pytest.mark.parametrize("failures", [1, 3])
+async def test_a_worker_whose_deletion_fails_is_tried_again_soon(job: Released, failures: int):
+    fault = job.server.fail("DELETE", "/pods/", BROKEN, name=WORKER, times=failures)
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    await job.do(DeleteCluster(own(job)))
+    assert (job.workers(), fault.met) == ([], failures)
+    print(f"deleted after {clock() - began:.2f} s")
+
+
+@pytest.mark.parametrize("answer", [BROKEN, LATER, refusal(403, "no rights", "Forbidden")])
+async def test_a_worker_that_cannot_be_deleted_is_told_and_holds_nobody_for_long(job: Released, answer: Any):
+    job.server.fail("DELETE", "/pods/", answer, name=WORKER)
+    with pytest.raises(ApiError, match=WORKER):
+        await asyncio.wait_for(job.do(DeleteCluster(own(job))), 30)
+    assert CLUSTER not in job.server.objects
+
+
+async def test_a_program_that_ends_while_its_job_backs_off_gives_its_gpus_back_at_once(job: Released):
+    fault = job.server.fail("PATCH", f"/{JOB_PLURAL}/sums/status", LATER)
+    job.begin_job()
+    await becomes(lambda: fault.met, 1)
+    assert job.workers() == [f"{WORKER}0"]
+    job.put_runner({"terminated": {"exitCode": 0, "reason": "Completed"}}, "Succeeded")
+    await becomes(job.workers, [])
+    assert CLUSTER not in job.server.objects
+    # Its end is not in the status yet: it is not given back twice, and nothing begins.
+    assert "endedAt" not in json.dumps(job.server.objects[JOB]["status"])
+    assert job.server.names("pods").count("sums-runner-2") == 0
+
+
+async def test_a_program_that_is_gone_while_its_job_backs_off_does_so_too(job: Released):
+    fault = job.server.fail("PATCH", f"/{JOB_PLURAL}/sums/status", LATER)
+    job.begin_job()
+    await becomes(lambda: fault.met, 1)
+    del job.server.objects[RUNNER]
+    job.jobs.runners.forget("default", "runner-1")
+    await becomes(job.workers, [])
+
+
+async def test_the_end_of_another_pod_of_the_job_ends_no_back_off(job: Released):
+    fault = job.server.fail("PATCH", f"/{JOB_PLURAL}/sums/status", LATER)
+    job.begin_job()
+    await becomes(lambda: fault.met, 1)
+    other = job.server.objects[RUNNER] | {"status": {"phase": "Succeeded"}}
+    other["metadata"] = other["metadata"] | {"name": "sums-runner-0", "uid": "runner-0"}
+    job.jobs.runners.upsert("default", other)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(0.3):
+            await becomes(lambda: fault.met, lambda found: found > 1)
+    assert fault.met == 1
