@@ -10,6 +10,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from tests.chaos_jobs.course import Course
 from tests.reconcile.proxy import Proxy, hung_up, refusal
 
 BEFORE = ("429", "500", "cut before", "killed before")
@@ -37,14 +38,23 @@ def kind_of(method: str, path: str, body: bytes) -> str:
     return ""
 
 
+def job_of(path: str, body: bytes) -> str:
+    """The job that a write is for; empty: none is named."""
+    found = re.search(r"/(j\d+)\b", path) or re.search(r'"name": ?"(j\d+)\b', body.decode(errors="replace"))
+    return found[1] if found is not None else ""
+
+
 class FaultyProxy(Proxy):
     """`kill`: end the operator in the middle of what it does, and start it again; it returns once it is dead.
 
     `faults`: how many there were, by kind of write and fault. `share`: of writes with a fault, once each pair was had.
     """
 
-    def __init__(self, kubeconfig: Path, seed: int, share: float, kill: Callable[[], Awaitable[bool]]) -> None:
+    def __init__(
+        self, kubeconfig: Path, seed: int, share: float, kill: Callable[[], Awaitable[bool]], course: Course
+    ) -> None:
         super().__init__(kubeconfig)
+        self._course = course
         self._random = random.Random(seed)  # noqa: S311 - no secret
         self._share = share
         self._kill = kill
@@ -60,8 +70,10 @@ class FaultyProxy(Proxy):
 
     async def _pass(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
-        kind = kind_of(request.method, request.path, body)
-        fault = self._fault(kind) if kind and "dryRun" not in request.query else ""
+        kind = kind_of(request.method, request.path, body) if "dryRun" not in request.query else ""
+        fault = self._fault(kind) if kind else ""
+        if kind and (job := job_of(request.path, body)):
+            self._course.note(job, f"sent: {kind}: {fault or 'no fault'}")
         if fault in AFTER:
             self._after[id(request)] = (kind, fault)
         elif fault == "killed before":

@@ -12,20 +12,23 @@ from gpudask.api import Json
 from gpudask.api.resource import LABEL_CLUSTER, LABEL_JOB, LABEL_POOL
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
+from tests.chaos_jobs.course import Course, Release
 from tests.chaos_jobs.jobs import SHARED
 
 
 class Observer:
     """`ran`: uids of the pods that ran, by job. `shared_names`: pods that ran under a name under which one had run."""
 
-    def __init__(self, api: Kubernetes, namespace: str) -> None:
+    def __init__(self, api: Kubernetes, namespace: str, course: Course) -> None:
         self._api = api
+        self._course = course
         self._path = f"/api/v1/namespaces/{namespace}/pods"
         self.ran: dict[str, set[str]] = defaultdict(set)
         self._names: dict[str, set[str]] = defaultdict(set)
         self._ended_at: dict[str, dict[str, float]] = defaultdict(dict)  # job -> uid of the runner -> when
         self._workers: dict[str, dict[str, str]] = defaultdict(dict)  # job -> uid of a worker -> of the runner then
-        self._released: dict[tuple[str, str], float] = {}
+        self._released: dict[tuple[str, str], Release] = {}
+        self._deleting: set[str] = set()  # uids of workers
         self._current: dict[str, str] = {}  # job -> uid of its runner
 
     @property
@@ -39,9 +42,9 @@ class Observer:
         return [name for name, uids in self._names.items() if len(uids) > 1]
 
     @property
-    def release_seconds(self) -> list[float]:
-        """From the end of a program to that of the last worker which its own cluster had."""
-        return [seconds for _, seconds in sorted(self._released.items())]
+    def releases(self) -> list[Release]:
+        """From the end of each program to that of the last worker which its own cluster had."""
+        return list(self._released.values())
 
     async def run(self) -> None:
         """Watch for ever."""
@@ -63,13 +66,22 @@ class Observer:
         if job := labels.get(LABEL_JOB):
             self._see_runner(job, body, gone=gone)
         elif LABEL_POOL in labels and labels.get(LABEL_CLUSTER) != SHARED:
-            job, uid = labels[LABEL_CLUSTER], meta["uid"]
-            if not gone:
-                self._workers[job].setdefault(uid, self._current.get(job, ""))
-                return
-            runner = self._workers[job].pop(uid, "")
-            if (ended := self._ended_at[job].get(runner)) is not None:
-                self._released[job, runner] = time.monotonic() - ended
+            self._see_worker(labels[LABEL_CLUSTER], meta, gone=gone)
+
+    def _see_worker(self, job: str, meta: Json, *, gone: bool) -> None:
+        name, uid = meta["name"], meta["uid"]
+        if not gone:
+            if uid not in self._workers[job]:
+                self._workers[job][uid] = self._current.get(job, "")
+                self._course.note(job, f"seen: {name} is there")
+            if "deletionTimestamp" in meta and uid not in self._deleting:
+                self._deleting.add(uid)
+                self._course.note(job, f"seen: {name} is being deleted")
+            return
+        self._course.note(job, f"seen: {name} is gone")
+        runner = self._workers[job].pop(uid, "")
+        if (ended := self._ended_at[job].get(runner)) is not None:
+            self._released[job, runner] = Release(job, runner, ended, time.time())
 
     def _see_runner(self, job: str, body: Json, *, gone: bool) -> None:
         name, uid, status = body["metadata"]["name"], body["metadata"]["uid"], body.get("status", {})
@@ -80,5 +92,6 @@ class Observer:
             self.ran[job].add(uid)
             self._names[name].add(uid)
         has_ended = status.get("phase") in ("Succeeded", "Failed") or any("terminated" in state for state in states)
-        if has_ended or gone or "deletionTimestamp" in body["metadata"]:
-            self._ended_at[job].setdefault(uid, time.monotonic())
+        if (has_ended or gone or "deletionTimestamp" in body["metadata"]) and uid not in self._ended_at[job]:
+            self._ended_at[job][uid] = time.time()
+            self._course.note(job, f"seen: {name} has ended")

@@ -17,6 +17,7 @@ from gpudask.clients.kubernetes import Kubernetes
 from local.clusters.api_server import ApiServer
 from local.operator.process import OperatorProcess
 from tests.builders import a_manifest, a_pool
+from tests.chaos_jobs.course import Course, percentile_99
 from tests.chaos_jobs.faults import FaultyProxy
 from tests.chaos_jobs.jobs import GONE, SHARED, PlannedJob, planned_jobs, unasked
 from tests.chaos_jobs.node import Node
@@ -30,6 +31,7 @@ NAMESPACE = "jobs"
 _HOME = f"/apis/{API_VERSION}/namespaces/{NAMESPACE}"
 _MERGE = "application/merge-patch+json"
 _POLL_SECONDS = 0.5
+_SLOWEST = 5  # releases that are told with their course
 
 
 @dataclass(frozen=True)
@@ -49,30 +51,34 @@ class Settings:
 
 @dataclass
 class Result:
-    """What was found. `findings`: a line for each, with its reason."""
+    """What was found. `findings`: a line for each, with its reason.
+
+    `release_seconds`: from the end of a program until the workers of its own cluster were gone. `led_seconds`: of them,
+    those in which an operator led: until the next one leads nobody can give anything back.
+    """
 
     done: int = 0
     stuck: int = 0
     twice: int = 0
     left: int = 0
     release_seconds: list[float] = field(default_factory=list)
+    led_seconds: list[float] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         """The last line."""
-        ordered = sorted(self.release_seconds)
-        p99 = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))] if ordered else 0.0
-        return (
-            f"jobs: done={self.done} stuck={self.stuck} twice={self.twice} left={self.left} gpu_release_p99={p99:.1f}s"
-        )
+        counts = f"done={self.done} stuck={self.stuck} twice={self.twice} left={self.left}"
+        whole, led = percentile_99(self.release_seconds), percentile_99(self.led_seconds)
+        return f"jobs: {counts} gpu_release_p99={whole:.1f}s released_after_leader_p99={led:.1f}s"
 
 
 class _Operator:
     """The operator's process, which is started again wherever it is killed."""
 
-    def __init__(self, log: Path, most: int) -> None:
+    def __init__(self, log: Path, most: int, course: Course) -> None:
         self._log = log
         self._most = most
+        self._course = course
         self._process: OperatorProcess | None = None
         self._starting: asyncio.Task[None] | None = None
         self.kubeconfig = Path()
@@ -94,10 +100,15 @@ class _Operator:
         if process is None or self.kills >= self._most or (self._starting is not None and not self._starting.done()):
             return False
         self._process = None
+        killed_at = time.time()
         await process.kill()
         self.kills += 1
-        self._starting = asyncio.create_task(self.start())
+        self._starting = asyncio.create_task(self._start_again(killed_at))
         return True
+
+    async def _start_again(self, killed_at: float) -> None:
+        await self.start()
+        self._course.without_leader.append((killed_at, time.time()))
 
     async def end(self) -> None:
         """End it."""
@@ -110,11 +121,17 @@ class _Operator:
 async def run(settings: Settings, scratch: Path, tell: Callable[[str], None]) -> Result:
     """The jobs of a seed, on an API server of their own; the operator's log is left in `scratch`."""
     jobs = planned_jobs(settings.jobs, settings.seed)
-    async with _platform(settings, jobs, scratch) as (api, observer, proxy, operator):
+    course = Course()
+    async with _platform(settings, jobs, scratch, course) as (api, observer, proxy, operator):
         run_ = _Run(api, settings, jobs, tell)
         await run_.all_jobs()
         proxy.calm = True
         result = await run_.judged(observer)
+        course.read_log((scratch / "operator.log").read_text().splitlines())
+        result.led_seconds = [course.seconds_led(release) for release in observer.releases]
+        slowest = sorted(observer.releases, key=course.seconds_led, reverse=True)[:_SLOWEST]
+        for line in [line for release in slowest for line in course.told(release)]:
+            tell(line)
         tell(f"{operator.kills} kills of the operator; faults that no write had: {', '.join(proxy.missed) or 'none'}")
         for (kind, fault), count in sorted(proxy.had.items()):
             tell(f"  {kind}: {fault}: {count}")
@@ -123,7 +140,7 @@ async def run(settings: Settings, scratch: Path, tell: Callable[[str], None]) ->
 
 @contextlib.asynccontextmanager
 async def _platform(
-    settings: Settings, jobs: list[PlannedJob], scratch: Path
+    settings: Settings, jobs: list[PlannedJob], scratch: Path, course: Course
 ) -> AsyncIterator[tuple[Kubernetes, Observer, FaultyProxy, _Operator]]:
     server = await asyncio.to_thread(ApiServer.start, f"chaos-jobs-{os.getpid()}")
     try:
@@ -133,8 +150,11 @@ async def _platform(
         kubectl("create", "namespace", NAMESPACE)
         api = await Kubernetes.connect(str(server.kubeconfig))
         node = Node(api, NAMESPACE, {job.name: job for job in jobs}, settings.seed)
-        observer, operator = Observer(api, NAMESPACE), _Operator(scratch / "operator.log", settings.kills)
-        proxy = FaultyProxy(server.kubeconfig, settings.seed, settings.share, operator.kill)
+        observer, operator = (
+            Observer(api, NAMESPACE, course),
+            _Operator(scratch / "operator.log", settings.kills, course),
+        )
+        proxy = FaultyProxy(server.kubeconfig, settings.seed, settings.share, operator.kill, course)
         await proxy.start()
         operator.kubeconfig = proxy.kubeconfig(scratch / "kubeconfig")
         node.start()
@@ -223,7 +243,9 @@ class _Run:
         wrong = [text for job in self._jobs.values() if (text := self._wrong(job, observer.runs.get(job.name, 0)))]
         findings = [*self._stuck, *twice, *(f"{name} is left" for name in left), *wrong]
         done = len(self._jobs) - len({text.split(" ", 1)[0] for text in [*self._stuck, *wrong]})
-        return Result(done, len(self._stuck), len(twice), len(left), observer.release_seconds, findings)
+        return Result(
+            done, len(self._stuck), len(twice), len(left), [each.seconds for each in observer.releases], [], findings
+        )
 
     def _wrong(self, job: PlannedJob, runs: int) -> str:
         status = self._said.get(job.name, {})
