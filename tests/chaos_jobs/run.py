@@ -158,13 +158,14 @@ async def _platform(
         await proxy.start()
         operator.kubeconfig = proxy.kubeconfig(scratch / "kubeconfig")
         node.start()
-        observing = asyncio.create_task(observer.run())
+        observing = [asyncio.create_task(observer.run()), asyncio.create_task(course.watch_machine())]
         try:
             await operator.start()
             yield api, observer, proxy, operator
         finally:
             await operator.end()
-            observing.cancel()
+            for task in observing:
+                task.cancel()
             await node.stop()
             await proxy.stop()
             await api.close()
