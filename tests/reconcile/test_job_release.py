@@ -14,6 +14,7 @@ from gpudask.api import Json
 from gpudask.api.job import parse_job
 from gpudask.api.resource import API_VERSION, JOB_PLURAL
 from gpudask.clients.errors import ApiError
+from gpudask.clients.flow_control import FairRateLimiter
 from gpudask.clients.reflector import Caches, Reflector
 from gpudask.desired.runner import job_cluster
 from gpudask.jobs.actions import Action, DeleteCluster, EmptyCluster
@@ -234,3 +235,22 @@ async def test_the_end_of_another_pod_of_the_job_ends_no_back_off(job: Released)
         async with asyncio.timeout(0.3):
             await becomes(lambda: fault.met, lambda found: found > 1)
     assert fault.met == 1
+
+
+async def test_a_program_that_ended_while_nobody_led_waits_for_no_first_pass_of_others(job: Released):
+    job.context.first_pass_limiter = FairRateLimiter(0.001)
+    job.context.first_pass_limiter.reserve("default", asyncio.get_running_loop().time())
+    job.put_runner({"terminated": {"exitCode": 0, "reason": "Completed"}}, "Succeeded")
+    job.begin_job()
+    await becomes(job.workers, [])
+
+
+async def test_one_that_runs_has_its_turn(job: Released):
+    loop = asyncio.get_running_loop()
+    job.context.first_pass_limiter = FairRateLimiter(4.0)
+    for _ in range(8):
+        job.context.first_pass_limiter.reserve("default", loop.time())
+    began = loop.time()
+    job.begin_job()
+    await becomes(lambda: "observedGeneration" in job.server.objects[JOB]["status"], bool)
+    assert loop.time() - began >= 1.5

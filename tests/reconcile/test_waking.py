@@ -203,6 +203,19 @@ async def test_what_asks_for_a_try_while_a_pass_fails_is_not_forgotten(context: 
     task.cancel()
 
 
+@pytest.mark.parametrize(("is_urgent", "least", "most"), [(True, 0.0, 1.0), (False, 4.0, 6.0)])
+async def test_an_urgent_first_pass_waits_for_no_turn(context: Any, is_urgent: bool, least: float, most: float):
+    passes, began = Passes(), now()
+    for _ in range(1000):
+        context.first_pass_limiter.reserve("default", began)
+    reconcile, report = passes.reconcile, passes.report_defect
+    loop = PassLoop(context, "default/demo", "default/uid", reconcile, report, is_urgent=is_urgent)
+    task = asyncio.create_task(loop.run())
+    await passes.count(1)
+    task.cancel()
+    assert least <= passes.made[0] - began <= most
+
+
 async def test_a_cluster_on_hold_makes_no_pass_until_that_ends_or_lapses(
     running: ClusterLoop, context: Any, passes: Passes
 ):

@@ -28,6 +28,7 @@ class PassLoop:
     """Calls `reconcile`, whose result is its requeue_after in seconds, and after a defect `report_defect`.
 
     `key`: the object's `namespace/name`, for logs. `owner`: its `owner_key`, as which its requests count.
+    `is_urgent`: the first pass waits for none of other objects.
     """
 
     def __init__(
@@ -37,12 +38,15 @@ class PassLoop:
         owner: str,
         reconcile: Callable[[], Awaitable[float]],
         report_defect: Callable[[Exception], Awaitable[None]],
+        *,
+        is_urgent: bool = False,
     ) -> None:
         self._context = context
         self._key = key
         self._owner = owner
         self._reconcile = reconcile
         self._report_defect = report_defect
+        self._is_urgent = is_urgent
         self._wake = asyncio.Event()
         self._retry_now = asyncio.Event()
         self._limiter = RateLimiter(_PASSES_PER_SECOND, _PASSES_BURST)
@@ -59,9 +63,8 @@ class PassLoop:
         """Make passes until the object is gone, or its namespace is being deleted."""
         CLUSTER.set(self._owner)  # from here on requests count as this object's
         self._wake.set()
-        namespace, _, _ = self._key.partition("/")
-        now = asyncio.get_running_loop().time()
-        await asyncio.sleep(self._context.first_pass_limiter.reserve(namespace, now) - now)
+        if not self._is_urgent:
+            await self._wait_to_begin()
         failures, wait = 0, RESYNC_SECONDS
         backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS, self._context.random)
         try:
@@ -98,6 +101,12 @@ class PassLoop:
                     await self._wait_to_retry(delay)
         except ClusterGoneError:
             _LOG.info("%s: gone", self._key)
+
+    async def _wait_to_begin(self) -> None:
+        """Wait for the turn of the first pass, among those of its namespace."""
+        namespace, _, _ = self._key.partition("/")
+        now = asyncio.get_running_loop().time()
+        await asyncio.sleep(self._context.first_pass_limiter.reserve(namespace, now) - now)
 
     async def _wait_for_limiter(self) -> None:
         """Wait until this object's rate limiter allows a pass: at rest there is nothing to wait for."""

@@ -151,7 +151,9 @@ class JobRegistry:
             return
         name = f"{metadata['namespace']}/{metadata['name']}"
         reconciler = JobReconciler(context, self.runners, self._clusters, body, lambda: self.runner_changed(key))
-        passes = PassLoop(context, name, key, reconciler.reconcile, reconciler.report_defect)
+        # A program that ended while nobody led holds its GPUs until this pass: it waits for no other job or cluster.
+        is_urgent = reconciler.sees_an_end()
+        passes = PassLoop(context, name, key, reconciler.reconcile, reconciler.report_defect, is_urgent=is_urgent)
         task = context.supervisor.start(passes.run, kind="job", name=name, may_end=True)
         self._running[key] = _Job(name, reconciler, passes, task)
         self._note_cluster(key, reconciler)
