@@ -254,3 +254,27 @@ async def test_one_that_runs_has_its_turn(job: Released):
     job.begin_job()
     await becomes(lambda: "observedGeneration" in job.server.objects[JOB]["status"], bool)
     assert loop.time() - began >= 1.5
+
+
+async def test_an_operator_that_knows_no_cluster_yet_gives_back_what_an_ended_program_held(job: Released):
+    job.registry.cluster_deleted(job.server.objects[CLUSTER]["metadata"])
+    job.put_runner({"terminated": {"exitCode": 0, "reason": "Completed"}}, "Succeeded")
+    job.begin_job()
+    await becomes(job.workers, [])
+    assert CLUSTER not in job.server.objects
+
+
+async def test_a_cluster_that_comes_to_be_known_while_its_end_fails_is_on_hold(job: Released):
+    body = job.server.objects[CLUSTER]
+    job.registry.cluster_deleted(body["metadata"])
+    await becomes(lambda: job.registry.find("default", "sums"), None)
+    fault = job.server.fail("DELETE", "/gpudaskclusters/", BROKEN)
+    with pytest.raises(ApiError):
+        await job.do(DeleteCluster(own(job)))
+    job.registry.cluster_changed(body)
+    for _ in range(3):
+        await job.is_passed()
+    assert job.workers() == []
+    job.server.mend(fault)
+    job.registry.end_hold("default", "cluster-1")
+    await becomes(job.workers, [f"{WORKER}0"])

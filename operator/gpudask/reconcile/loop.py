@@ -200,6 +200,7 @@ class Registry:
         self._clock = clock  # by which that is noted which stands here alone:
         # key -> a status' countedAt, and when it was seen to come
         self._counted: dict[str, tuple[str, float | None]] = {}
+        self._held: dict[str, float] = {}  # by key: until when, on that clock
         self._gone = GonePods()  # by this clock; also those that a loop counts, which may have to leave that to others
         self._bodies: dict[str, Json] = {}  # by key
         self._named: dict[str, str] = {}  # by namespace/name: the key of the one that exists
@@ -279,9 +280,11 @@ class Registry:
     def hold(self, namespace: str, uid: str, seconds: float) -> None:
         """Let a cluster be as it is for so long: whoever ends it deletes its workers, and none is made in their place.
 
-        A hold lapses by itself: who asked for it may be gone.
+        A hold lapses by itself: who asked for it may be gone. It is also that of a loop which begins meanwhile.
         """
-        if (loop := self._loops.get(owner_key(namespace, uid))) is not None:
+        key, now = owner_key(namespace, uid), self._clock()
+        self._held = {held: until for held, until in self._held.items() if until > now} | {key: now + seconds}
+        if (loop := self._loops.get(key)) is not None:
             loop.hold(seconds)
 
     def end_hold(self, namespace: str, uid: str) -> None:
@@ -307,6 +310,8 @@ class Registry:
         last = LastStatus.of(body, counted_at).shifted(ahead)
         loop.inherit(last.counted_at, gone)
         loop.record.inherit(last, gone)
+        if (left := self._held.get(key, 0.0) - self._clock()) > 0:
+            loop.hold(left)
         name = f"{metadata['namespace']}/{metadata['name']}"
         task = self._tasks[key] = context.supervisor.start(loop.run, kind="cluster", name=name, may_end=True)
         task.add_done_callback(lambda done: self._ended(key, done))
@@ -450,6 +455,7 @@ class Registry:
     def _forget(self, key: str) -> None:
         """Forget a cluster that is gone, but for what may have to be told of its end."""
         body, counted = self._bodies.pop(key, None), self._counted.pop(key, None)
+        self._held.pop(key, None)
         if body is not None:
             self._last[key] = LastStatus.of(body, counted[1] if counted else None, self._clock())
             if len(self._last) > _LAST_KEPT:

@@ -241,9 +241,13 @@ class JobReconciler:
             self._runners.upsert(namespace, body)
 
     async def _cluster(self, job: Job, name: str) -> SeenCluster | None:
-        """The cluster of this name; the API server is asked where none is known, and the job waits for one."""
+        """The cluster of this name; the API server is asked where none is known, and the job waits for one, or has one.
+
+        An operator that begins knows jobs and pods before clusters: what an attempt's cluster holds waits for no event.
+        """
         body = self._clusters.find(job.namespace, name)
-        if body is None and awaits_cluster(self._status) and name == job.cluster_name and not job.has_own_cluster:
+        has_one, awaits_one = is_open(self._status), awaits_cluster(self._status)
+        if body is None and name == job.cluster_name and (has_one if job.has_own_cluster else awaits_one):
             try:
                 body = await self._context.api.get_cluster(job.namespace, name)
             except ApiError as error:
