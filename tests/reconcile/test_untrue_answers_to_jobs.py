@@ -183,6 +183,22 @@ async def test_a_runner_that_is_not_found_once_is_not_lost():
         assert on.server.names("pods") == ["sums-runner-1"]
 
 
+async def test_a_status_that_comes_during_a_pass_is_not_written_over(monkeypatch: pytest.MonkeyPatch):
+    """As the last write of an operator that led before, on its way for long: its attempt's number is not used again."""
+    async with operated_jobs() as on:
+        create, late = on.server.create, {"phase": "Pending", "attempts": 7, "startTime": iso(NOW)}
+
+        async def meanwhile(body: Json) -> Json:
+            if body["kind"] == "Pod" and not on.there(JOBS, "sums").get("status"):
+                on.begin(JOBS, on.there(JOBS, "sums") | {"status": late})
+            return await create(body)
+
+        monkeypatch.setattr(on.server, "create", meanwhile)
+        begin(on, **OWN)
+        await becomes(lambda: on.server.names("pods"), lambda names: "sums-runner-8" in names, seconds=SECONDS)
+        assert on.there(JOBS, "sums")["status"]["attempts"] == 7
+
+
 @pytest.mark.parametrize("answer", UNTRUE.values(), ids=UNTRUE)
 @pytest.mark.parametrize("write", WRITES)
 async def test_a_write_that_got_an_untrue_answer_is_tried_again(write: str, answer: Answer):

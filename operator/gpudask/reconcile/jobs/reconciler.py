@@ -147,19 +147,18 @@ class JobReconciler:
         except InvalidSpecError as error:
             await self._report(JobPhase.PENDING, JobReason.INVALID, str(error))
             return RESYNC_SECONDS
-        seen = await self._observe(job)
+        seen, version = await self._observe(job), self._version
         planned = plan(seen)
         makes = any(isinstance(action, CreateCluster | CreateRunner) for action in planned.actions)
         if makes and self._context.clock() - self._seen_at > _FRESH_SECONDS:
-            version = self._version
             await self._refresh()
             if version != self._version:
                 self._wake()
                 return RESYNC_SECONDS
         self.measurements.planned(seen, planned)
-        failure = await self._execute(seen, planned)
+        failure = await self._execute(seen, planned, version)
         if planned.status != seen.status:
-            await self._write(await self._with_log(planned, seen.status))
+            await self._write(await self._with_log(planned, seen.status), before=seen.status, version=version)
         if failure is not None:
             raise failure
         soon = [planned.requeue_after, self._executor.requeue_after()]
@@ -193,7 +192,7 @@ class JobReconciler:
         update = {"observed_generation": generation, "phase": str(phase), "reason": str(reason)}
         status = self._status.model_copy(update=update | {"message": quote(message, 1024)})
         if status != self._status:
-            await self._write(status)
+            await self._write(status, before=self._status, version=self._version)
 
     async def _observe(self, job: Job) -> JobObservation:
         """Observe the job. Of a pod that an open attempt misses the API server is asked: the caches may be late."""
@@ -280,20 +279,19 @@ class JobReconciler:
             is_of_earlier=is_of_earlier(metadata, job),
         )
 
-    async def _execute(self, seen: JobObservation, planned: JobPlan) -> ApiError | None:
+    async def _execute(self, seen: JobObservation, planned: JobPlan, version: str) -> ApiError | None:
         """Execute the actions, each on its own; the first failure."""
         failure: ApiError | None = None
         for action in planned.actions:
             try:
-                await self._do(seen, action)
+                await self._do(seen, action, version)
             except ApiError as error:
                 if error.ending:
                     raise
                 failure = failure or error
         return failure
 
-    async def _do(self, seen: JobObservation, action: Action) -> None:
-        version = self._version
+    async def _do(self, seen: JobObservation, action: Action, version: str) -> None:
         try:
             await self._executor.execute(seen, action, version)
         except ApiError as error:
@@ -319,9 +317,12 @@ class JobReconciler:
             pod.namespace, pod.name, container=pod.container, lines=LAST_LINES, at_most=_LOG_BYTES, previous=False
         )
 
-    async def _write(self, status: JobStatus) -> None:
-        """Write the status to the version that it was made from; of a newer one another pass makes its own."""
-        of, before, version = self._identity, self._status, self._version
+    async def _write(self, status: JobStatus, *, before: JobStatus, version: str) -> None:
+        """Write the status to the version that it was made from; of a newer one another pass makes its own.
+
+        What came meanwhile may be the last write of an operator that led before: of an attempt, which is not made anew.
+        """
+        of = self._identity
         body = status.model_dump(mode="json", by_alias=True, exclude_none=True)
         try:
             answer = await self._context.api.write_status(

@@ -117,18 +117,17 @@ class CronJobReconciler:
         except InvalidSpecError as error:
             await self._report(CronJobReason.INVALID, str(error))
             return RESYNC_SECONDS
-        seen = await self._observe(cron_job)
+        seen, version = await self._observe(cron_job), self._version
         planned = plan(seen)
         makes = any(isinstance(action, CreateJob) for action in planned.actions)
         if makes and self._context.clock() - self._seen_at > _FRESH_SECONDS:
-            version = self._version
             await self._refresh()
             if version != self._version:
                 self._wake()
                 return RESYNC_SECONDS
         failure = await self._execute(seen, planned.actions)
         if planned.status != seen.status:
-            await self._write(planned.status)
+            await self._write(planned.status, before=seen.status, version=version)
         if failure is not None:
             raise failure
         waits = [planned.requeue_after, self._retry_in()]
@@ -163,7 +162,7 @@ class CronJobReconciler:
         generation = self._body["metadata"].get("generation", 0)
         status = status.model_copy(update={"observed_generation": generation})
         if status != self._status:
-            await self._write(status)
+            await self._write(status, before=self._status, version=self._version)
 
     def _now(self) -> float:
         return self._context.clock() + self._context.server_ahead()
@@ -263,9 +262,9 @@ class CronJobReconciler:
             self._jobs.forget(namespace, job.uid)
         self._wake()
 
-    async def _write(self, status: CronJobStatus) -> None:
+    async def _write(self, status: CronJobStatus, *, before: CronJobStatus, version: str) -> None:
         """Write the status to the version that it was made from; of a newer one another pass makes its own."""
-        of, before, version = self._identity, self._status, self._version
+        of = self._identity
         body = {
             key: value
             for key, value in status.model_dump(mode="json", by_alias=True, exclude_none=True).items()
