@@ -48,7 +48,6 @@ class ClusterLoop:
     def __init__(self, context: Context, body: Json, definitions: Definitions | None = None) -> None:
         self._context = context
         self._timer: asyncio.TimerHandle | None = None
-        self._held_until = 0.0  # on the operator's clock
         metadata = body["metadata"]
         self._namespace = metadata["namespace"]
         self._owner = owner_key(self._namespace, metadata["uid"])
@@ -58,7 +57,8 @@ class ClusterLoop:
         self.record = ClusterRecord(context, cluster, str(metadata.get("creationTimestamp", "")))
         self._reconciler = Reconciler(context, self._copy, self.mirror, _Waker(self), self.record)
         report = self._reconciler.report_defect
-        self._passes = PassLoop(context, self._copy.key, self._owner, self._reconcile, report)
+        self._held = _Held(context, self._copy, self._reconciler)
+        self._passes = PassLoop(context, self._copy.key, self._owner, self._held.reconcile, report)
 
     def resource_changed(self, body: Json) -> None:
         """Keep a newer copy of the resource. Our own status writes come back here too: those cause no pass."""
@@ -69,15 +69,9 @@ class ClusterLoop:
         if change is not Change.NONE:
             self.wake()
 
-    async def _reconcile(self) -> float:
-        left = self._held_until - self._context.clock()
-        if left > 0 and "deletionTimestamp" not in self._copy.body["metadata"]:
-            return left
-        return await self._reconciler.reconcile()
-
     def hold(self, seconds: float) -> None:
         """Make no pass for so long, unless it is being deleted; 0 ends that."""
-        self._held_until = self._context.clock() + seconds
+        self._held.until = self._context.clock() + seconds
         if not seconds:
             self.wake()
 
@@ -122,6 +116,23 @@ class ClusterLoop:
             if self._timer is not None:
                 self._timer.cancel()
             await self._reconciler.stop()
+
+
+class _Held:
+    """The passes of a cluster that somebody may hold: none is made `until` a time, unless it is being deleted."""
+
+    def __init__(self, context: Context, copy: ResourceCopy, reconciler: Reconciler) -> None:
+        self._context = context
+        self._copy = copy
+        self._reconciler = reconciler
+        self.until = 0.0  # on the operator's clock
+
+    async def reconcile(self) -> float:
+        """As the reconciler's."""
+        left = self.until - self._context.clock()
+        if left > 0 and "deletionTimestamp" not in self._copy.body["metadata"]:
+            return left
+        return await self._reconciler.reconcile()
 
 
 class _Waker:
