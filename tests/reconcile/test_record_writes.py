@@ -355,13 +355,26 @@ async def test_an_api_server_that_does_not_know_records_for_a_moment_stops_none_
         server.fail("GET", "/gpudaskrecords", Answer(200, EMPTY), name="gpudaskrecords")
         keeper = RecordKeeper(server, records, lambda _: True, lambda: True, ("default",))
         running = asyncio.create_task(keeper.run())
-        await asyncio.sleep(30)  # the first sweep
+        await asyncio.sleep(12)  # the first sweep
         if finds == "a write":
             with pytest.raises(ApiError):
                 await write(failing(a_record(operated, "demo")))
         assert records.problem
-        await asyncio.sleep(90)  # the next sweep over all comes after 600
+        await asyncio.sleep(30)  # the next sweep over all comes after 600
         assert not records.problem
+        running.cancel()
+
+
+async def test_where_records_are_not_known_they_are_asked_for_once_more_and_then_rarely():
+    async with recording() as operated:
+        server, records = operated.server, records_of(operated)
+        asked = server.fail("GET", "/gpudaskrecords", Answer(404, "404 page not found"))
+        keeper = RecordKeeper(server, records, lambda _: True, lambda: True, ("default",))
+        running = asyncio.create_task(keeper.run())
+        await asyncio.sleep(500)
+        assert asked.met == 2
+        await asyncio.sleep(600)
+        assert asked.met == 3
         running.cancel()
 
 

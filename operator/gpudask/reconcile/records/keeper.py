@@ -16,8 +16,6 @@ from gpudask.history.retention import Kept, Sweep, parse, sweep
 from gpudask.reconcile.records.store import Records, Subject, wait_for_turn
 
 _LOG = logging.getLogger(__name__)
-# Between two looks at records that the API server does not know: until then none is written.
-_UNKNOWN_SECONDS = 60.0
 
 
 class RecordKeeper:
@@ -51,8 +49,7 @@ class RecordKeeper:
         self._interval_seconds = interval_seconds
         self._soon_seconds = soon_seconds
         self._news: set[str] = set()  # namespaces in which a record was made, or ended
-        self._unknown_seconds = min(_UNKNOWN_SECONDS, interval_seconds)
-        self._later: set[str] = set()  # namespaces that are swept over again after that
+        self._missed: set[str] = set()  # namespaces whose records the API server did not know, the last time
         self._wake = asyncio.Event()
         records.on_write = self._note
 
@@ -87,10 +84,11 @@ class RecordKeeper:
             if error.not_found or error.forbidden:
                 self._records.set_off(namespace, error)
                 if error.not_found:
-                    self._look_again_later(namespace)
+                    self._look_again(namespace)
             else:
                 _LOG.warning("the records of clusters: %s", error)
             return self._interval_seconds
+        self._missed.discard(namespace)
         self._records.set_on(namespace)
         settings = self._records.settings
         plan = sweep(
@@ -104,16 +102,11 @@ class RecordKeeper:
             return self._interval_seconds
         return max(self._soon_seconds, plan.requeue_after)
 
-    def _look_again_later(self, namespace: str) -> None:
-        """Sweep over a namespace again whose records are not known: an API server that starts says so of all."""
-
-        def sweep() -> None:
-            self._later.discard(namespace)
+    def _look_again(self, namespace: str) -> None:
+        """Sweep once more, soon: an API server that starts says of all that it does not know them."""
+        if namespace not in self._missed:
+            self._missed.add(namespace)
             self._note(namespace)
-
-        if namespace not in self._later:
-            self._later.add(namespace)
-            asyncio.get_running_loop().call_later(self._unknown_seconds, sweep)
 
     def _note(self, namespace: str) -> None:
         self._news.add(namespace)
