@@ -15,8 +15,8 @@ from gpudask.api.reasons import Cause
 from gpudask.api.resource import Cluster
 from gpudask.api.status import Status, iso
 from gpudask.planning.ledger import counting
-from gpudask.planning.ledger.causes import Holder, holders, holders_unplanned
-from gpudask.planning.ledger.counting import Gone, Ledger, PoolCount, Seen, count, inherit
+from gpudask.planning.ledger.causes import Gone, Holder, holders, holders_unplanned
+from gpudask.planning.ledger.counting import Ledger, PoolCount, Seen, count, inherit
 from gpudask.planning.observed.pods import Ended, Pod, Retirement
 from gpudask.planning.plan import plan
 from gpudask.planning.status import count_gpus, recount, report
@@ -634,6 +634,31 @@ def test_a_pod_that_ended_before_the_last_count_and_is_still_there_costs_no_next
     assert sum(on.seconds().values()) == on.lifetimes == 10 + 5 + 300
 
 
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_pod_whose_node_the_last_count_did_not_know_yet_counts_from_then(is_there: bool):
+    """The watch of the operator that counted was behind, and it was killed."""
+    on = Operator()
+    on.count()
+    on.restart(seconds=20)
+    began = on.now - 22.5
+    if is_there:
+        on.pods["a"] = Holder("a", "gpu", "demo-a", 1, began, Cause.SPARE)
+    else:
+        on.gone.append(Gone("a", "gpu", "demo-a", 1, began, on.now, is_stamped=True))
+    on.count()
+    assert sum(on.seconds().values()) == 22.5
+
+
+def test_a_pod_with_a_stamp_of_its_end_that_was_not_counted_counts_from_the_last_count_where_others_held_gpus():
+    on = Operator()
+    on.place("a", rest=Cause.SPARE)
+    on.count()
+    on.restart(seconds=20)
+    on.gone.append(Gone("b", "gpu", "demo-b", 1, on.now - 25.0, on.now - 5.0, is_stamped=True))
+    on.count()
+    assert sum(on.seconds().values()) == 20 + 15
+
+
 def test_what_was_not_counted_before_takes_no_half_gap_from_what_was():
     on = Operator()
     on.place("a", rest=Cause.SPARE)
@@ -732,11 +757,11 @@ def test_a_status_in_which_somebody_wrote_nonsense_costs_no_more_than_itself(cou
 def test_a_removed_pools_row_stays_with_its_seconds_and_a_pool_that_comes_back_goes_on_from_there():
     before = Status(counted_at=iso(NOW))
     of = cluster(a_pool(replicas=1))
-    old = pod(of, "old", gpus=1, placed=NOW - 5)
+    old = pod(of, "old", gpus=1, placed=NOW)
     observation = seen(of, scheduler_pod(of), old, says=demand(workers=(worker(old),)))
     ledger = count_gpus(observation, plan(observation), before)
     later = seen(of, scheduler_pod(of), says=demand(), now=NOW + 20)
-    gone = (Gone(old.uid, "old", old.dask_name, 1, NOW - 5, NOW + 8),)
+    gone = (Gone(old.uid, "old", old.dask_name, 1, NOW, NOW + 8),)
     counted = count_gpus(later, plan(later), before, ledger, gone=gone)
     rows = {row.name: row for row in report(later, plan(later), before, counted).pools}
     assert (rows["old"].removed, rows["old"].pods, rows["old"].gpu_seconds_held) == (True, 0, 8)

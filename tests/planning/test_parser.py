@@ -310,6 +310,20 @@ def test_a_pod_ended_with_the_last_of_its_containers():
     assert iso(parse_pod(body(ended_at(20, 40, 30))).finished_at) == "2026-01-01T00:00:40.000Z"
 
 
+def test_one_whose_kubelet_could_not_tell_at_once_ended_when_it_did():
+    """As while etcd is frozen: until then nobody else gets its GPUs."""
+    words: list[Json] = [
+        {"manager": "kubelet", "subresource": "status", "time": "2026-01-01T00:00:55Z"},
+        {"manager": "kubectl", "time": "2026-01-01T00:01:10Z"},
+        {"manager": "kube-scheduler", "subresource": "status", "time": "2026-01-01T00:00:10Z"},
+    ]
+    ended = body(ended_at(20, 40))
+    ended["metadata"]["managedFields"] = words
+    assert iso(parse_pod(ended).finished_at) == "2026-01-01T00:00:55.000Z"
+    ended["metadata"]["managedFields"] = words[1:]
+    assert iso(parse_pod(ended).finished_at) == "2026-01-01T00:00:40.000Z"
+
+
 @pytest.mark.parametrize(
     "status",
     [ended_at(), ended_at(20, None), ended_at(None), {**ended_at(20), "phase": "Running"}, {"phase": "Failed"}],

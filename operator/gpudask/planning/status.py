@@ -15,8 +15,8 @@ from gpudask.planning import drain, idle, overrides, rollout
 from gpudask.planning.actions import DeletePod, MarkRetiring, Plan, PoolPlan
 from gpudask.planning.conditions import with_conditions
 from gpudask.planning.degraded import refusal_message
-from gpudask.planning.ledger.causes import holders
-from gpudask.planning.ledger.counting import OTHERS, Gone, Ledger, PoolCount, Seen, count, inherit
+from gpudask.planning.ledger.causes import Gone, holders
+from gpudask.planning.ledger.counting import OTHERS, Ledger, PoolCount, Seen, count, inherit
 from gpudask.planning.observed.observation import Observation
 from gpudask.planning.observed.pods import Pod
 from gpudask.planning.pool_view import PoolView, has_joined, views

@@ -25,8 +25,8 @@ from gpudask.planning.actions import CreateScheduler, CreateWorker, DeletePod, D
 from gpudask.planning.degraded import failure_message
 from gpudask.planning.drain import retirements
 from gpudask.planning.eviction import at_work
-from gpudask.planning.ledger.causes import holders_unplanned
-from gpudask.planning.ledger.counting import Gone, Ledger, Seen, count, inherit
+from gpudask.planning.ledger.causes import Gone, holders_unplanned
+from gpudask.planning.ledger.counting import Ledger, Seen, count, inherit
 from gpudask.planning.observed.observation import Failure, Observation
 from gpudask.planning.observed.pods import Pod, current_scheduler
 from gpudask.planning.plan import plan
@@ -113,7 +113,7 @@ class Reconciler:
         """Note that a pod is gone since `at`: for the ledger, and for a scheduler that may find room now."""
         self._memory.record_gone(self._context.clock())
         if pod.pool and pod.node:
-            self._gone.append(_gone(pod, pod.finished_at or at))
+            self._gone.append(Gone.of(pod, at))
 
     def edited(self) -> None:
         """Forget what was refused: the spec was edited."""
@@ -384,7 +384,7 @@ class Reconciler:
         later = {pod.uid for pod in pods} - there
         self._gone = [each for each in gone if each.uid in later]
         gone = [each for each in gone if each.uid not in later]
-        finished = [_gone(pod, pod.finished_at) for pod in pods if pod.pool and pod.node and pod.finished]
+        finished = [Gone.of(pod, pod.finished_at) for pod in pods if pod.pool and pod.node and pod.finished]
         return (*gone, *finished)
 
     async def _write_status(self, writing: Awaitable[float | None]) -> float | None:
@@ -434,10 +434,6 @@ class Reconciler:
         self._loop.resource_changed(body)
         metadata = body["metadata"]
         return metadata.get("generation") == cluster.generation and "deletionTimestamp" not in metadata
-
-
-def _gone(pod: Pod, at: float) -> Gone:
-    return Gone(pod.uid, pod.pool, pod.dask_name, pod.gpus, pod.placed or pod.created, at)
 
 
 def observe(

@@ -45,6 +45,33 @@ class Holder:
     stamp: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A pod that holds its GPUs no more since `at`, in seconds since the epoch: it was deleted, or ended for good.
+
+    `is_stamped`: its end was told, and is no time at which it was only found to be gone.
+    """
+
+    uid: str
+    pool: str
+    dask_name: str
+    gpus: int
+    placed: float
+    at: float
+    is_stamped: bool = False
+
+    @classmethod
+    def of(cls, pod: Pod, at: float) -> Gone:
+        """A pod that was found to be gone at a time, and as it was last seen."""
+        placed, ended = pod.placed or pod.created, pod.finished_at
+        return cls(pod.uid, pod.pool, pod.dask_name, pod.gpus, placed, ended or at, is_stamped=bool(ended))
+
+    @property
+    def holder(self) -> Holder:
+        """The pod, of which no pass knew: it came and went between two."""
+        return Holder(self.uid, self.pool, self.dask_name, self.gpus, self.placed, Cause.STARTING)
+
+
 def holders(observation: Observation, plan: Plan) -> tuple[Holder, ...]:
     """The pods that hold GPUs now, each with its cause."""
     observation = overrides.in_force(observation).observation

@@ -26,7 +26,7 @@ from itertools import islice
 
 from gpudask.api.reasons import Cause
 from gpudask.api.status import CauseSeconds, OwnerSeconds, PoolStatus, Status, epoch
-from gpudask.planning.ledger.causes import Holder
+from gpudask.planning.ledger.causes import Gone, Holder
 from gpudask.scaling.demand import Demand, Worker
 
 OWNERS = 20  # kept apart in a pool; the others count under ""
@@ -50,23 +50,6 @@ _MOST = 1e18  # of a sum of shares: beyond it is none
 
 Seconds = Mapping[Cause, float]  # GPU-seconds
 Key = tuple[str, str, str]  # a worker process: its scheduler process, its name, its address
-
-
-@dataclass(frozen=True, slots=True)
-class Gone:
-    """A pod that holds its GPUs no more since `at`, in seconds since the epoch: it was deleted, or ended for good."""
-
-    uid: str
-    pool: str
-    dask_name: str
-    gpus: int
-    placed: float
-    at: float
-
-    @property
-    def holder(self) -> Holder:
-        """The pod, of which no pass knew: it came and went between two."""
-        return Holder(self.uid, self.pool, self.dask_name, self.gpus, self.placed, Cause.STARTING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +215,7 @@ def inherit(seen: Seen, status: Status, counted_at: float | None = None, *, gone
             gap[holder.pool] += holder.gpus * (seen.now - since)
             adding.take_over(holder)
         else:
-            adding.hold(holder, None, max(holder.placed, since))
+            adding.hold(holder, None, _begun(holder.placed, since, before.of(holder.pool)))
     for gone in seen.ended():
         earlier = since - gone.placed
         if gone.at <= since:
@@ -243,10 +226,10 @@ def inherit(seen: Seen, status: Status, counted_at: float | None = None, *, gone
             room[gone.pool] -= gone.gpus
             gap[gone.pool] += gone.gpus * (gone.at - since)
             adding.forget(gone.uid, gone.at)
-        elif earlier > _STAMP_SECONDS:  # it had ended by then, whenever that was first seen
+        elif earlier > _STAMP_SECONDS and not gone.is_stamped:  # it had ended by then, whenever that was first seen
             adding.forget(gone.uid, gone.at)
         else:
-            adding.end(gone.holder, None, max(gone.placed, since), gone.at)
+            adding.end(gone.holder, None, _begun(gone.placed, since, before.of(gone.pool)), gone.at)
     unseen = max(0.0, (seen.now if gone_by is None else min(gone_by, seen.now)) - since)
     for name, left in (+room).items():
         gap[name] += left * unseen / 2
@@ -269,6 +252,15 @@ def _counted_since(told: float | None, came: float | None) -> float | None:
 def _was_counted(earlier: float, gpus: int, room: int) -> bool:
     """Whether a pod that got its node so many seconds before a count is one of those that held the `room` GPUs then."""
     return earlier >= -_STAMP_SECONDS and room >= gpus
+
+
+def _begun(placed: float, since: float, pool: PoolCount) -> float:
+    """Since when a pod counts that was not counted at the time `since`, when its pool had what `pool` says.
+
+    Where that was no GPU, who counted may not have known of its node yet: a watch may be behind.
+    """
+    is_behind = not sum(pool.gpus.values()) and since - placed <= WRITE_SECONDS
+    return placed if is_behind else max(placed, since)
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,7 @@ def parse_pod(body: Json) -> Pod:
         waiting=_waiting(container),
         restarts=fields.number(container, "restartCount") or 0,
         ended=_ended(container, status),
-        finished_at=_finished_at(status),
+        finished_at=_finished_at(metadata, status),
         retirement=_retirement(annotations.get(resource.ANNOTATION_RETIRE)),
         gpus=_count(annotations.get(resource.ANNOTATION_GPUS)),
         made_with=_made_with(annotations.get(resource.ANNOTATION_MADE_WITH)),
@@ -145,13 +145,18 @@ def _waiting(container: Json) -> str:
     return f"{reason}: {fields.text(waiting, 'message', TEXT_LENGTH)}".rstrip(": ")
 
 
-def _finished_at(status: Json) -> float:
-    """The end of the last container of a pod that ended for good; 0.0 where the kubelet did not say it of each."""
+def _finished_at(metadata: Json, status: Json) -> float:
+    """When the API server was told of the end of a pod that ended for good: until then its GPUs are nobody else's.
+
+    That is the end of its last container, or where a kubelet could not tell at once, its word; 0.0 where it did not say
+    it of each container.
+    """
     if status.get("phase") not in ("Failed", "Succeeded"):
         return 0.0
     states = [fields.mapping(item, "state") for item in fields.items(status, "containerStatuses")]
     ends = [fields.time(fields.mapping(state, "terminated"), "finishedAt") for state in states]
-    return max(ends) if ends and all(ends) else 0.0
+    words = [item for item in fields.items(metadata, "managedFields") if item.get("subresource") == "status"]
+    return max(ends + [fields.time(item, "time") for item in words]) if ends and all(ends) else 0.0
 
 
 def _ended(container: Json, status: Json) -> Ended | None:

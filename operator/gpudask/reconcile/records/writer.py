@@ -27,8 +27,8 @@ from gpudask.history.record import Notes, ended_unseen, recorded_pod
 from gpudask.history.tasks import TaskHistory
 from gpudask.history.unfinished import LastStatus, unfinished
 from gpudask.planning.actions import DeletePod, Plan
-from gpudask.planning.ledger.causes import holders_unplanned
-from gpudask.planning.ledger.counting import Gone, Ledger, PodCount, count
+from gpudask.planning.ledger.causes import Gone, holders_unplanned
+from gpudask.planning.ledger.counting import Ledger, PodCount, count
 from gpudask.planning.ledger.counting import Seen as Counting
 from gpudask.planning.observed.pods import Pod, current_scheduler
 from gpudask.planning.status import recount
@@ -112,19 +112,18 @@ class ClusterRecord:
         if self._records is None:
             return
         self._pods.last_seen(pod)
-        self._note_gone(pod, pod.finished_at or at)
+        self._note_gone(pod, at)
         self._pod_gone.set()
 
     def _note_gone(self, pod: Pod, at: float) -> None:
         if pod.pool and pod.node:
-            gone = Gone(pod.uid, pod.pool, pod.dask_name, pod.gpus, pod.placed or pod.created, at)
-            self._gone = dict([*self._gone.items(), (pod.uid, gone)][-_GONE_KEPT:])
+            self._gone = dict([*self._gone.items(), (pod.uid, Gone.of(pod, at))][-_GONE_KEPT:])
 
     def inherit(self, last: LastStatus, gone: Iterable[tuple[Pod, float]]) -> None:
         """Go by another operator's status until a pass has counted; `gone`: pods gone since, and when."""
         self._last = last
         for pod, at in gone:
-            self._note_gone(pod, pod.finished_at or at)
+            self._note_gone(pod, at)
 
     def note_event(self, event: RecordedEvent) -> None:
         """Note an event that was recorded on the cluster."""
@@ -274,7 +273,7 @@ class ClusterRecord:
         for pod, at in since:
             end = gone_end(pod, at, ahead=self._ahead, cluster_gone=at > ended)
             self._fresh.append(with_log(end, "", _UNFOLLOWED) if end.source is LogSource.FOLLOWED else end)
-            self._note_gone(pod, pod.finished_at or at)
+            self._note_gone(pod, at)
         if not before.ended and last is None:
             self.note_event(ended_unseen(iso(self._server_time(), to="seconds")))
         await self.close()
