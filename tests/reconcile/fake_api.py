@@ -140,7 +140,7 @@ class Bench:
         reflector: Reflector[Any] = Reflector(
             self.api,
             f"/api/v1/{plural}",
-            label="l",
+            label="",
             reduce=reduce,
             on_change=self.registry.owned_changed,
             clock=self.clock.now,

@@ -153,9 +153,21 @@ class Reflector(Generic[T]):
         return self._known_at if self._by_uid else max(self._known_at, self._without_kind_at)
 
     def upsert(self, body: Json) -> bool:
-        """Keep what one of our own writes returned, before the watch sends it; whether it could be read."""
-        self._written.add(_uid(body))
+        """Keep what one of our own writes returned, before the watch sends it; whether it could be read.
+
+        What has lost the label meanwhile is no longer ours: the watch has told of its end, and never will again.
+        """
+        uid, known = _uid(body), self._by_uid.get(_uid(body))
+        self._written.add(uid)
+        if uid and not self._is_selected(body):
+            if known is None or int(known.version) <= _number(_version(body)):
+                self._drop(uid, _version(body))
+            return True
         return self._process(body)
+
+    def _is_selected(self, body: Json) -> bool:
+        labels = _metadata(body).get("labels")
+        return not self._label or (isinstance(labels, dict) and self._label in labels)
 
     def forget(self, uid: str) -> None:
         """Take out an object that is gone, by an answer of the API server."""
