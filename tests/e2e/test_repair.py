@@ -56,10 +56,10 @@ def test_a_worker_makes_room_for_the_next_scheduler_where_the_quota_was_lowered(
     space.wait_workers("tight", "cpu", 1)
     allow(1)
     space.wait(lambda: decided(1), "the quota is heeded")
-    (old,) = space.names("tight")
-    space.kubectl("delete", "pod", old, "--wait=false")
+    (scheduler,), old = space.names("tight"), space.uids("tight")
+    space.kubectl("delete", "pod", scheduler, "--wait=false")
     space.wait(lambda: not space.names("tight", "cpu"), "the worker has made room", seconds=120)
-    space.wait(lambda: space.names("tight") - {old}, "the next scheduler has its place", seconds=120)
+    space.wait(lambda: space.uids("tight") - old, "the next scheduler has its place", seconds=120)
     allow(2)
     space.wait_workers("tight", "cpu", 1, seconds=120)
 
