@@ -18,25 +18,37 @@ _MISSED_KEPT = 1000
 
 
 class Missed:
-    """What a request did not find: it is gone where one that came a moment later does not find it, either.
+    """What a request did not find: it is gone where one that comes a moment later does not find it, either.
 
     For who cannot wait in between. The last ones are remembered.
     """
 
     def __init__(self) -> None:
-        self._since: dict[str, float] = {}  # by uid
+        self._since: dict[str, float] = {}  # by key
 
-    def is_gone(self, uid: str, now: float, after_seconds: float) -> bool:
-        """Note that a request did not find it at this time; whether one so many seconds before did not, either."""
-        since = self._since.pop(uid, now)
-        self._since[uid] = since
+    async def get(self, key: str, get: Get, now: float, after_seconds: float) -> Json | None:
+        """The object as `get` has it; None: it does not exist, as was said so many seconds ago or earlier, too.
+
+        `key`: by which it is remembered. `now`: in seconds, of one clock.
+
+        Raises:
+            ApiError: the request failed, or did not find it for the first time.
+        """
+        try:
+            body = await get()
+        except ApiError as error:
+            if not error.object_not_found or now < self._note(key, now) + after_seconds:
+                raise
+            return None
+        self._since.pop(key, None)
+        return body
+
+    def _note(self, key: str, now: float) -> float:
+        """Note that it was not found; since when it is not."""
+        since = self._since[key] = self._since.pop(key, now)
         if len(self._since) > _MISSED_KEPT:
             del self._since[next(iter(self._since))]
-        return now >= since + after_seconds
-
-    def found(self, uid: str) -> None:
-        """Note that it is there, or that nobody asks for it any more."""
-        self._since.pop(uid, None)
+        return since
 
 
 async def found(get: Get, after_seconds: float) -> Json | None:

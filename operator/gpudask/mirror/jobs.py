@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from gpudask.api import Json
 from gpudask.api.job import parse_job_status
@@ -194,15 +195,8 @@ class JobServing:
             ApiError: a request failed, or did not find it for the first time.
         """
         context = self._context
-        try:
-            body = await context.api.get_job(namespace_of(item.owner), item.name)
-        except ApiError as error:
-            is_missed = error.object_not_found
-            if not (is_missed and self._missed.is_gone(item.uid, context.clock(), context.recheck_seconds)):
-                raise
-            return None
-        self._missed.found(item.uid)
-        return body
+        get = partial(context.api.get_job, namespace_of(item.owner), item.name)
+        return await self._missed.get(item.uid, get, context.clock(), context.recheck_seconds)
 
     async def _tell(
         self,

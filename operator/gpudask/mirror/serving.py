@@ -13,6 +13,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from gpudask.api import Json
 from gpudask.api.reasons import Reason
@@ -235,15 +236,8 @@ class Serving:
             ApiError: a request failed, or did not find it for the first time.
         """
         context = self._context
-        try:
-            body = await context.api.get_cluster(namespace_of(cluster.owner), cluster.name)
-        except ApiError as error:
-            is_missed = error.object_not_found
-            if not (is_missed and self._missed.is_gone(cluster.uid, context.clock(), context.recheck_seconds)):
-                raise
-            return None
-        self._missed.found(cluster.uid)
-        return body
+        get = partial(context.api.get_cluster, namespace_of(cluster.owner), cluster.name)
+        return await self._missed.get(cluster.uid, get, context.clock(), context.recheck_seconds)
 
     async def _convert(self, key: str, stock: _Stock) -> Served | UnservableError:
         """What serves it; once for the same documents, and in a thread: they may be large."""
