@@ -60,6 +60,14 @@ def refusal(status: int, message: str, reason: str = "", **headers: str) -> Answ
     return Answer(status, {"kind": "Status", "code": status, "reason": reason, "message": message}, headers)
 
 
+BUSY = refusal(503, "the server is starting", "ServiceUnavailable")
+# Of an object that is there, and has not changed.
+UNTRUE = {
+    "conflict": refusal(409, "the object has been modified", "Conflict"),
+    "not found": refusal(404, "not found", "NotFound"),
+}
+
+
 class FakeApiServer(Kubernetes):
     """`objects`: what exists, by path. `log`: requests in the order in which they came, as `POST pods demo-0`."""
 

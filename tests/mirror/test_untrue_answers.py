@@ -19,18 +19,13 @@ from gpudask.mirror.definitions import Definitions
 from gpudask.mirror.serving import Serving
 from gpudask.mirror.state import observe_mirror
 from tests.builders import a_manifest, a_pool
-from tests.clients.fake_api_server import Answer, refusal
+from tests.clients.fake_api_server import BUSY, UNTRUE, Answer
 from tests.reconcile.in_memory import Operated, becomes, operated
 from tests.virtual_time import VirtualPolicy
 
 SECONDS = 90.0  # the resync, which finds everything, comes after 600
 # Until then the API server is busy: all else has been written, so that nothing but the answer can cause another try.
 REST_SECONDS = 5.0
-BUSY = refusal(503, "the server is starting", "ServiceUnavailable")
-UNTRUE = {
-    "conflict": refusal(409, "the object has been modified", "Conflict"),
-    "not found": refusal(404, "not found", "NotFound"),
-}
 STOCK = "/apis/kubernetes.dask.org/v1/namespaces/default"
 OURS = "/apis/gpudask.dev/v1alpha1/namespaces/default/gpudaskclusters/demo"
 POOLS = a_pool("cpu", replicas=1), a_pool("gpu", gpu={}, replicas=1)

@@ -16,7 +16,7 @@ from gpudask.api import Json
 from gpudask.api.resource import LABEL_PRELOAD
 from gpudask.desired import network, preload
 from tests.builders import a_manifest, a_pool
-from tests.clients.fake_api_server import Answer, FakeApiServer, refusal
+from tests.clients.fake_api_server import BUSY, UNTRUE, Answer, FakeApiServer, refusal
 from tests.planning.builders import cluster, stored
 from tests.reconcile.in_memory import Operated, becomes, operated
 from tests.virtual_time import VirtualPolicy
@@ -24,11 +24,6 @@ from tests.virtual_time import VirtualPolicy
 SECONDS = 90.0  # the resync, which finds everything, comes after 600
 # Until then the API server is busy: all else has been written, so that nothing but the answer can cause another try.
 REST_SECONDS = 5.0
-BUSY = refusal(503, "the server is starting", "ServiceUnavailable")
-UNTRUE = {
-    "conflict": refusal(409, "the object has been modified", "Conflict"),
-    "not found": refusal(404, "not found", "NotFound"),
-}
 TYPO = refusal(422, 'unknown field "spec.x"', "Invalid")
 THIS, LATER = {"gpudask_entry.py": b"this"}, {"gpudask_entry.py": b"later"}
 NAME = preload.name(THIS)

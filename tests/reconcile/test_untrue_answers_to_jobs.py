@@ -17,7 +17,7 @@ from gpudask.api.resource import API_VERSION, CRON_JOB_KIND, GATE_RECORDED, JOB_
 from gpudask.api.status import iso
 from gpudask.desired.runner import job_cluster
 from tests.api.test_job import OWN, a_job
-from tests.clients.fake_api_server import Answer, refusal
+from tests.clients.fake_api_server import BUSY, UNTRUE, Answer
 from tests.jobs.cron.builders import a_cron_job
 from tests.planning.builders import NOW
 from tests.reconcile.in_memory import becomes
@@ -27,12 +27,7 @@ from tests.virtual_time import VirtualPolicy
 SECONDS = 60.0  # the resync, which finds everything, comes after ten times as long
 # Until then the API server is busy: all else has been written, so that nothing but the answer can cause another try.
 REST_SECONDS = 5.0
-BUSY = refusal(503, "the server is starting", "ServiceUnavailable")
 TRIED_ONCE = {"deletion of a worker"}  # what else fails there is left to the garbage collector
-UNTRUE = {
-    "conflict": refusal(409, "the object has been modified", "Conflict"),
-    "not found": refusal(404, "not found", "NotFound"),
-}
 COMPLETE = {"type": "Complete", "status": "True", "lastTransitionTime": iso(NOW)}
 ENDED = {
     "phase": "Complete",
