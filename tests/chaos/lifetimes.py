@@ -9,6 +9,8 @@ is deleted meanwhile. What a watch cannot tell is allowed for:
 - Between two counts of a status that lie further apart than counts ever do while an operator leads, nobody counted:
   the leader had ended. The next one has seen what went meanwhile, unless it had just begun itself: then it takes half
   of that time, and is off by no more than the other half.
+- Where no operator is there as the last pods of a deleted cluster end, nobody can know when that was. Its record says
+  of how many GPUs (`unseenGpus`), and has between what was counted before and what these pods lived in all.
 - Kubernetes stamps in whole seconds: of a pod whose node or end was told late, half a second is unknown.
 - An operator that begins while the API server tells a wrong time takes that for the time. So a cluster whose status
   once told a time that was not, is left out.
@@ -112,15 +114,26 @@ class Comparison:
     told: tuple[str, ...] = ()
 
 
-def recorded(records: Iterable[Json]) -> dict[tuple[str, str], float]:
+@dataclass(frozen=True)
+class Recorded:
+    """What a record says of a pool: its GPU-seconds, and of how many GPUs of the cluster nobody saw the end."""
+
+    held: float
+    unseen_gpus: int = 0
+
+
+def recorded(records: Iterable[Json]) -> dict[tuple[str, str], Recorded]:
     """The GPU-seconds by a cluster's uid and pool, of the GpuDaskRecords of clusters that ended.
 
     Of one that was deleted while no operator ran a record has no more than was written before, and says so: then the
     last status has the last word.
     """
     return {
-        (record["cluster"]["uid"], pool["name"]): sum(each.get("gpuSeconds", 0.0) for each in pool.get("causes", ()))
-        - sum(each.get("gpuSeconds", 0.0) for each in pool.get("causesBefore", ()))
+        (record["cluster"]["uid"], pool["name"]): Recorded(
+            sum(each.get("gpuSeconds", 0.0) for each in pool.get("causes", ()))
+            - sum(each.get("gpuSeconds", 0.0) for each in pool.get("causesBefore", ())),
+            record.get("unseenGpus", 0),
+        )
         for record in records
         if record.get("ended") and not is_unseen(record)
         for pool in record.get("pools", ())
@@ -133,7 +146,7 @@ def is_unseen(record: Json) -> bool:
 
 
 def compare(
-    lifetimes: Lifetimes, samples: Iterable[PoolSample], records: Mapping[tuple[str, str], float] | None = None
+    lifetimes: Lifetimes, samples: Iterable[PoolSample], records: Mapping[tuple[str, str], Recorded] | None = None
 ) -> Comparison:
     """The last count of each pool whose time can be believed, beside what its pods had lived by then.
 
@@ -150,11 +163,14 @@ def compare(
             continue
         last, until = counts[-1], counts[-1].counted_at
         pods = [each for each in lifetimes.pods.values() if (each.owner, each.pool) == (uid, pool)]
+        untold = 0.0
         if records and (uid, pool) in records and all(each.ended for each in pods):
-            last, until = replace(last, held=records[uid, pool]), math.inf
+            record = records[uid, pool]
+            untold = _untold(pods, until, record.unseen_gpus)
+            last, until = replace(last, held=record.held), math.inf
         bounds = [each.gpu_seconds(until) for each in pods]
         unseen = sum(_unseen(each, counts) for each in pods)
-        least, most = sum(low for low, _ in bounds) - unseen, sum(high for _, high in bounds) + unseen
+        least, most = sum(low for low, _ in bounds) - unseen - untold, sum(high for _, high in bounds) + unseen
         off = max(0.0, least - last.held, last.held - most)
         off_in_all, lived_in_all = off_in_all + off, lived_in_all + most
         by = "its record counted" if until == math.inf else "counted"
@@ -188,6 +204,15 @@ def _span(between: tuple[float, float]) -> str:
 def _clock(at: float) -> str:
     """Minutes and seconds of the hour, as the logs of the operators have them."""
     return f"{int(at) % 3600 // 60:02d}:{at % 60:04.1f}"
+
+
+def _untold(pods: list[Lifetime], counted_at: float, gpus: int) -> float:
+    """What so many GPUs held at most since they were counted: those of the pods that held theirs for the longest."""
+    since = [(each.gpu_seconds(math.inf)[1] - each.gpu_seconds(counted_at)[1], each.gpus) for each in pods]
+    untold = 0.0
+    for seconds, held in sorted(since, reverse=True):
+        untold, gpus = untold + (seconds if gpus >= held else 0.0), gpus - held
+    return untold
 
 
 def _unseen(lifetime: Lifetime, counts: list[PoolSample]) -> float:

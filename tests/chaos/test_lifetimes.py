@@ -85,6 +85,18 @@ def test_the_last_status_has_it_where_nobody_saw_the_end():
     assert not compare(watched(*LIVED_20), [replace(AT_30, held=30.0)], recorded([unseen])).verdict.is_clean
 
 
+@pytest.mark.parametrize(
+    ("held", "unseen_gpus", "is_clean"),
+    [(20.0, 2, True), (30.0, 2, True), (40.0, 2, True), (30.0, 0, False), (30.0, 1, False), (0.0, 2, False)],
+)
+def test_of_gpus_whose_end_nobody_saw_a_record_may_lack_what_was_not_counted(
+    held: float, unseen_gpus: int, is_clean: bool
+):
+    at_10 = replace(AT_30, counted_at=110.0, at=110.0, held=4.0)
+    unseen = record(held) | {"unseenGpus": unseen_gpus}
+    assert compare(watched(*LIVED_20), [at_10], recorded([unseen])).verdict.is_clean == is_clean
+
+
 def test_a_pod_that_goes_on_has_lived_until_the_count():
     lifetimes = watched(*LIVED_20[:2])
     assert compare(lifetimes, [replace(AT_30, held=44.0)]).gap == 0.0

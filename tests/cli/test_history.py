@@ -86,6 +86,12 @@ def test_one_has_its_ends_its_ledger_its_tasks_errors_and_events(kept: FakeServe
     assert "demo-07000000" in result.stderr, "the earlier one of this name is named"
 
 
+@pytest.mark.parametrize(("unseen", "said"), [(2, True), (0, False), (-1, False), ("many", False)])
+def test_what_nobody_saw_is_said(kept: FakeServer, unseen: object, said: bool):
+    kept.records = [a_record(unseenGpus=unseen)]
+    assert ("nobody saw the end of 2 GPUs" in invoke("history", "demo").stdout) is said
+
+
 def test_an_earlier_one_is_shown_by_its_own_name(kept: FakeServer):
     assert "record demo-07000000" in invoke("history", "demo-07000000").stdout
 

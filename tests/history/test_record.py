@@ -196,6 +196,7 @@ _FIELDS = (
     "updated",
     "report",
     "tasksBefore",
+    "unseenGpus",
 )
 
 

@@ -536,6 +536,7 @@ async def test_the_next_operator_goes_on_with_an_end_that_was_not_written_whole(
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
         assert closing.rows["went"]["log"] == "working"
+        assert closing.body["unseenGpus"] == 4, "who leads next may never see their end"
 
         closing.gone(replace(went, started=0.0, ended=Ended("Error", 143, "", NOW + 10.0)), NOW + 10.0)
         gone = [(closing.pod_that_went, NOW + 10.0), (drained, NOW - 50.0)]
@@ -548,6 +549,7 @@ async def test_the_next_operator_goes_on_with_an_end_that_was_not_written_whole(
     rows = closing.rows
     assert (rows["went"]["ended"], rows["went"]["log"]) == (iso(NOW + 10.0, to="seconds"), "working")
     assert rows[holds.name]["ended"] == iso(NOW + 30.0, to="seconds")
+    assert "unseenGpus" not in closing.body
     assert "drained" not in rows, "it went while the cluster was there, and was told of then or never"
     (pool,) = closing.body["pools"]
     assert sum(item["gpuSeconds"] for item in pool["causes"]) == 2 * 10.0 + 2 * 30.0
@@ -632,6 +634,7 @@ async def test_pods_whose_end_nobody_saw_were_gone_when_their_cluster_was(monkey
         last = a_last_status("gpu", 180.0, NOW - 10.0, ended=NOW + 20.0)
         await a_record(closing.operated, "demo").close_anew([], 60.0, last)
     assert gpu_seconds(closing.body) == pytest.approx(180.0 + 2 * 30.0 / 2)
+    assert closing.body["unseenGpus"] == 2, "it says that this is a guess"
 
 
 async def test_what_was_never_written_is_not_taken_for_closed(monkeypatch: pytest.MonkeyPatch):

@@ -17,12 +17,12 @@ MAX_RECORD_BYTES = 200_000  # of its JSON: etcd takes 1.5 MB, and keeps each ver
 MAX_PODS, MAX_EVENTS, MAX_SAMPLES, MAX_PREFIXES, MAX_ERRORS = 100, 100, 500, 50, 20
 MAX_POOLS, MAX_CAUSES, MAX_OWNERS = 64, 16, 21
 MAX_LOG, MAX_TRACEBACK, MAX_MESSAGE, MAX_NAME = 4000, 4000, 400, 253
-MAX_SECONDS = 1e15
+MAX_SECONDS, MAX_COUNT = 1e15, 10**15
 
 _Time = Annotated[str, Field(max_length=40)]
 _Name = Annotated[str, Field(max_length=MAX_NAME)]
 _Message = Annotated[str, Field(max_length=MAX_MESSAGE)]
-_Count = Annotated[int, Field(ge=0, le=10**15)]
+_Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 _Seconds = Annotated[float, Field(ge=0.0, le=MAX_SECONDS, allow_inf_nan=False)]
 
 
@@ -183,6 +183,13 @@ class Record(Part):
     began: Annotated[_Time, Field(description="when the record began")] = ""
     ended: Annotated[_Time, Field(description="when the cluster was deleted; empty: it is there")] = ""
     updated: Annotated[_Time, Field(description="when it was last written")] = ""
+    unseen_gpus: Annotated[
+        _Count,
+        Field(
+            description="GPUs of pods that outlived the cluster, and whose end nobody has told: of what they held"
+            " `causes` has less, or a guess; 0: all is told"
+        ),
+    ] = 0
     report: Annotated[_Message, Field(description="where the last performance report is, or why there is none")] = ""
     pools: Annotated[
         list[RecordedPool], Field(default_factory=list, max_length=MAX_POOLS, description="the pools and their ledger")

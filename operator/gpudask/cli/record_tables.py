@@ -61,6 +61,8 @@ def head(record: Record, ledger: ClusterLedger) -> list[str]:
     lines = [f"{ledger.name} ({ledger.uid}), record {record.name}"]
     lines.append(f"created {_time(record.created) or '?'}, ended {_time(ledger.ended) or 'not yet'}")
     lines.append(f"written {_time(record.updated) or '?'}")
+    if record.unseen_gpus:
+        lines.append(f"nobody saw the end of {record.unseen_gpus} GPUs: of what they held it has less, or a guess")
     if ledger.labels:
         lines.append(", ".join(f"{key}: {value}" for key, value in sorted(ledger.labels.items())))
     if record.report:

@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from gpudask.api import Json
 from gpudask.api.reasons import Cause
 from gpudask.api.record import (
+    MAX_COUNT,
     MAX_ERRORS,
     MAX_EVENTS,
     MAX_LOG,
@@ -81,7 +82,8 @@ class Notes:
     """What was noted of a cluster since its record was last written: bounded, as the record is.
 
     `history`: the scheduler's last answer on its tasks. `attribution`: what the cluster's labels and annotations say of
-    who pays; None: as before. `ended`: when the cluster was deleted; empty: it is there.
+    who pays; None: as before. `ended`: when the cluster was deleted; empty: it is there. `unseen_gpus`: as the
+    record's; None: as before.
     """
 
     pods: list[RecordedPod] = field(default_factory=list)
@@ -92,6 +94,7 @@ class Notes:
     attribution: dict[str, str] | None = None
     report: str = ""
     ended: str = ""
+    unseen_gpus: int | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -121,6 +124,7 @@ class Notes:
             attribution=newer.attribution if newer.attribution is not None else self.attribution,
             report=newer.report or self.report,
             ended=newer.ended or self.ended,
+            unseen_gpus=newer.unseen_gpus if newer.unseen_gpus is not None else self.unseen_gpus,
         )
 
 
@@ -140,6 +144,7 @@ def read(body: Json, cluster: Identity) -> Record | None:
         began=_time(given.get("began")),
         ended=_time(given.get("ended")),
         updated=_time(given.get("updated")),
+        unseen_gpus=_count(given.get("unseenGpus")),
         report=_text(given.get("report"), MAX_MESSAGE),
         pools=_many(RecordedPool, given.get("pools"), MAX_POOLS),
         pods=[_clean_pod(pod) for pod in _many(RecordedPod, given.get("pods"), MAX_PODS)],
@@ -178,6 +183,7 @@ def gone_on(record: Record, notes: Notes, now: float) -> Record:
             update={
                 "updated": iso(now, to="seconds"),
                 "ended": record.ended or notes.ended,
+                "unseen_gpus": record.unseen_gpus if notes.unseen_gpus is None else notes.unseen_gpus,
                 "report": notes.report or record.report,
                 "cluster": _attributed(record.cluster, notes.attribution),
                 "pools": record.pools
@@ -300,6 +306,10 @@ def _clean_pod(pod: RecordedPod) -> RecordedPod:
 
 def _time(value: Any) -> str:
     return value if isinstance(value, str) and len(value) <= 40 and epoch(value) is not None else ""  # noqa: PLR2004
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT else 0
 
 
 def _text(value: Any, length: int) -> str:

@@ -99,7 +99,7 @@ class TaskError:
 class Record:
     """What a record has beside its ledger; `name`: the record's own. Times are seconds since 1970.
 
-    `began`: when the record did, or was made.
+    `began`: when the record did, or was made. `unseen_gpus`: those whose end nobody saw, of a cluster that ended.
     """
 
     name: str = ""
@@ -107,6 +107,7 @@ class Record:
     began: float | None = None
     updated: float | None = None
     report: str = ""
+    unseen_gpus: int = 0
     sizes: Mapping[str, tuple[Size, ...]] = field(default_factory=dict)
     pods: tuple[EndedPod, ...] = ()
     events: tuple[Event, ...] = ()
@@ -126,6 +127,7 @@ def parse(body: Json) -> Record:
         began=made if began is None else began,
         updated=untrusted.time(record, "updated"),
         report=untrusted.text(record, "report", length=400),
+        unseen_gpus=max(0, untrusted.whole(record, "unseenGpus")),
         sizes=_sizes(record),
         pods=tuple(_pod(item) for item in untrusted.objects(record, "pods", most=_MOST_PODS)),
         events=tuple(_event(item) for item in untrusted.objects(record, "events", most=_MOST_EVENTS)),

@@ -126,7 +126,7 @@ class Ledger:
     """What is counted up to `at`, in seconds since the epoch: this process's memory between two passes.
 
     `ended`: the pods whose end the last count saw, by uid, with all their GPU-seconds. `gone`: uid -> when the pod was
-    gone, of those that are remembered.
+    gone, of those that are remembered. `unseen`: the GPUs whose end nobody saw, and of which this count has a guess.
     """
 
     at: float
@@ -134,6 +134,7 @@ class Ledger:
     pods: Mapping[str, PodCount] = field(default_factory=dict)
     ended: Mapping[str, PodCount] = field(default_factory=dict)
     gone: Mapping[str, float] = field(default_factory=dict)
+    unseen: int = 0
 
     def of(self, pool: str) -> PoolCount:
         """The counters of `pool`."""
@@ -235,7 +236,7 @@ def inherit(seen: Seen, status: Status, counted_at: float | None = None, *, gone
         gap[name] += left * unseen / 2
     for name, gpu_seconds in gap.items():
         adding.add_gap(name, before.of(name).gpus or rests[name], gpu_seconds)
-    return adding.ledger()
+    return replace(adding.ledger(), unseen=(+room).total())
 
 
 def _counted_since(told: float | None, came: float | None) -> float | None:

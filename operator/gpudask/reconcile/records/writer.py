@@ -85,6 +85,7 @@ class ClusterRecord:
         self._must_ask = self._must_hurry = False  # for the tasks
         self._counted: Ledger | None = None  # by the last pass
         self._last: LastStatus | None = None  # until then
+        self._unseen_gpus = 0  # of which that has a guess
         self._spec: Spec | None = None  # the last that was valid
         self._status = Status()
         self._gone: dict[str, Gone] = {}  # uid -> a pod that held GPUs, and does not since the last count
@@ -362,9 +363,11 @@ class ClusterRecord:
             status, counted = self._status, count(replace(seen, pools=frozenset(before.pools)), before)
         elif self._last is not None:
             status, counted = self._last.gone_on(seen)
+            self._unseen_gpus = counted.unseen
         else:
             return
         self.note_count(recount(status, counted, self._server_time()), counted)
+        self._notes.unseen_gpus = self._unseen_gpus + sum(each.holder.gpus for each in counted.pods.values())
 
     @property
     def _is_off(self) -> bool:
