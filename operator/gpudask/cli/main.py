@@ -95,6 +95,10 @@ def _one_line() -> Iterator[None]:
         raise typer.Exit(Exit.UNREAD) from error
     except KeyboardInterrupt as error:
         raise typer.Exit(Exit.INTERRUPTED) from error
+    except typer.Abort as error:  # at a question: ctrl-C, or its input ended
+        write_message("")  # what the shell says next begins a line
+        is_interrupted = isinstance(error.__context__, KeyboardInterrupt)
+        raise typer.Exit(Exit.INTERRUPTED if is_interrupted else Exit.FAILED) from error
 
 
 def _print_error(text: str) -> None:
