@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-ROWS_A_WORKER = 100_000_000
-"""Of 16 bytes: a key and a value."""
+ROWS_A_WORKER = 25_000_000
+"""Of 16 bytes: a key and a value. `LocalCUDACluster` merged four times as many in 40 s, and it does so eight times."""
 _PARTS_A_WORKER = 4
 _REPEATS = 3
 _GPU = {"GPU": 1}

@@ -42,7 +42,7 @@ def test_rapids_programs_run_unchanged(room: Space, gpus: int, tmp_path: Path) -
     with provider.scheduler_address(room.kubectl, NAME) as address:
         ran = run("tests.gpu.rapids", "--scheduler", address, "--folder", str(folder), seconds=_PROGRAMS_SECONDS)
         closing = ran.stdout.splitlines()[-1] if ran.stdout else "rapids: programs=none"
-        print(ran.stdout, ran.stderr[-4_000:], flush=True)
+        print(ran.stdout, ran.stderr[-30_000:], flush=True)
         if gpus > 1:
             here = rates("--scheduler", address, "--gpus", str(gpus))
     rest = "merge=not run merge_vs_localcuda=not run shuffle_vs_localcuda=not run (one GPU)"

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from distributed import Client
 
-from .cluster import GPU, until
+from .cluster import DEADLINE_SECONDS, GPU, until
 from .separate import USER_MODULES, Separate
 
 FRAME = pd.DataFrame({"k": [n % 7 for n in range(300)], "v": [float(n) for n in range(300)]})
@@ -130,6 +130,16 @@ async def test_without_annotations_what_needs_a_device_runs_where_one_is(separat
     host_steps, pools = await asyncio.to_thread(run_mixed, separate.address, frame, device_frames, pool_of)
     assert host_steps == {"cpu"}
     assert pools == {"cpu", "gpu"}
+
+
+async def test_plain_functions_of_what_lies_on_a_device_come_to_their_end(separate, device_frames):
+    """On a worker without a device they never would: it asks again and again for what it cannot receive."""
+    await separate.start(**STEERED)
+    await separate.add("cpu-0", "gpu-0")
+    made = separate.client.map(device_frames.to_device, [FRAME + n for n in range(4)])
+    parts = separate.client.compute([dask.delayed({"frame": dask.delayed(each)}) for each in made])
+    numbers = separate.client.map(len, parts)
+    assert await asyncio.wait_for(separate.client.submit(sum, numbers), DEADLINE_SECONDS) == 4
 
 
 def run_mixed(address, frame, device_frames, pool_of):

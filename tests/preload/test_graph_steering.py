@@ -11,9 +11,11 @@ import pytest
 from dask.base import collections_to_expr
 from distributed.protocol.pickle import dumps
 
-from gpudask.preload.graphs.lowering import gpu_work, materialize
+from distributed import Event
 
-from .cluster import GPU
+from gpudask.preload.graphs.lowering import GpuNames, gpu_work, materialize
+
+from .cluster import GPU, MIXED, until
 from .separate import USER_MODULES
 
 _TOKEN = re.compile("-([0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$")
@@ -117,11 +119,12 @@ async def test_nobody_is_steered_to_what_the_reader_does_not_offer(start, cannot
     assert await cluster.client.submit(cannot.read, cannot.Value(5)) == 5
 
 
-@pytest.mark.parametrize(("steer", "asked"), [("unreadable", None), ("all", GPU), ("none", None)])
-async def test_graphs_that_the_scheduler_can_read_are_steered_where_that_is_asked_for(
+@pytest.mark.parametrize(("steer", "asked"), [({}, GPU), ("unreadable", None), ("all", GPU), ("none", None)])
+async def test_graphs_that_the_scheduler_can_read_are_steered_unless_that_is_not_wanted(
     start, device_frames, steer, asked
 ):
-    with dask.config.set({"gpudask.graphs.modules": ["device_frames"], "gpudask.graphs.steer": steer}):
+    said = {"gpudask.graphs.steer": steer} if steer else {}
+    with dask.config.set({"gpudask.graphs.modules": ["device_frames"]} | said):
         cluster = await start()
     await cluster.add("cpu-0")
     await cluster.add("gpu-0")
@@ -130,6 +133,111 @@ async def test_graphs_that_the_scheduler_can_read_are_steered_where_that_is_aske
     assert (await twice, await other) == (8, 3)
     tasks = cluster.scheduler.tasks
     assert (tasks[twice.key].resource_restrictions, tasks[other.key].resource_restrictions) == (asked, None)
+
+
+@pytest.mark.parametrize(
+    ("pools", "workers", "asked"),
+    [
+        ({"cpu": "any"}, ["cpu-0"], None),  # no pool has GPUs
+        ({"cpu": "any", "gpu": "any"}, ["cpu-0"], GPU),  # from zero
+        ({"cpu": "any", "gpu": "any"}, ["cpu-0", "gpu-0"], None),  # what it offers has another name
+        ({"cpu": "any", "gpu": "any"}, ["cpu-0", "gpu-0", "gpux-0"], GPU),
+    ],
+)
+async def test_a_graph_is_steered_only_where_a_pool_offers_what_it_then_asks_for(
+    start, device_frames, pools, workers, asked
+):
+    with dask.config.set({"gpudask.graphs.modules": ["device_frames"]}):
+        cluster = await start(pools=pools)
+    for name in workers:
+        await cluster.add(name, resources=GPU if name == "gpux-0" else {"OTHER": 1} if name == "gpu-0" else {})
+    twice = cluster.client.submit(device_frames.twice, 4)
+    await until(lambda: twice.key in cluster.scheduler.tasks)
+    assert cluster.scheduler.tasks[twice.key].resource_restrictions == asked
+
+
+def inside(x):
+    import cupy.linalg
+
+    return cupy.linalg.norm(x)
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        (np.mean, False),
+        ("a text on cupy, cudf and cuml", False),
+        (pd.Series(["cupy and numpy"] * 3), False),
+        (b"cupy", False),
+        ("cupyx", False),
+        ("my.cupy", False),
+        ("a" * 300 + "cupy", False),
+        ("cupy", True),
+        ("cupy.linalg", True),
+        (inside, True),
+    ],
+)
+def test_a_module_is_named_by_whole_names_and_by_no_text(value, named, monkeypatch):
+    monkeypatch.setattr(inside, "__module__", "__main__")  # it travels by value
+    assert GpuNames(["cupy", "numba.cuda"]).are_in(dumps(value)) is named
+
+
+async def test_what_takes_a_result_of_a_device_asks_for_one_and_what_goes_on_does_not(start, device_frames):
+    with dask.config.set({"gpudask.graphs.modules": ["device_frames"], "gpudask.graphs.steer": "unreadable"}):
+        cluster = await start(pools=MIXED)
+    cpu, gpu = await cluster.add("cpu-0"), await cluster.add("gpu-0")
+    client, tasks = cluster.client, cluster.scheduler.tasks
+    made = client.submit(device_frames.to_device, FRAME, key="made", resources=GPU)
+    early = client.submit(len, made, key="early")
+    await early
+    late = client.submit(len, made, key="late")
+    there = client.submit(len, made, key="there", workers=[gpu.address])
+    total = client.submit(sum, [early, late], key="total")
+    boxed = client.compute(dask.delayed({"part": dask.delayed(made)}), optimize_graph=False)
+    unboxed = client.submit(list, boxed, key="unboxed")
+    assert await total == 2 * len(FRAME)
+    assert await there == len(FRAME)
+    assert await unboxed == ["part"]
+    asked = {key: tasks[key].resource_restrictions for key in ("early", "late", "there", "total", boxed.key, "unboxed")}
+    none = None
+    assert asked == {"early": GPU, "late": GPU, "there": none, "total": none, boxed.key: GPU, "unboxed": GPU}
+    assert {ws.address for ws in tasks["total"].who_has} == {cpu.address}
+
+
+async def test_what_waits_for_a_result_of_a_device_is_demand_for_one(start, device_frames):
+    with dask.config.set({"gpudask.graphs.modules": ["device_frames"]}):
+        cluster = await start(pools=MIXED)
+    await cluster.add("cpu-0")
+    gpu = await cluster.add("gpu-0")
+    made = cluster.client.submit(device_frames.to_device, FRAME, resources=GPU)
+    await made
+    opened = Event("opened", client=cluster.client)
+    held = [cluster.client.submit(wait_for, made, opened, key=f"held-{n}") for n in range(3)]
+    await until(lambda: all(future.key in cluster.scheduler.tasks for future in held))
+    entry = await cluster.entry(**GPU)
+    assert entry["waiting"] + entry["unrunnable"] + entry["processing"] == 3
+    assert {ts.address for ts in (cluster.scheduler.tasks[held[0].key].processing_on,)} == {gpu.address}
+    await opened.set()
+    assert await cluster.client.gather(held) == [len(FRAME)] * 3
+
+
+def wait_for(frame, event):
+    assert event.wait(60)
+    return len(frame)
+
+
+@pytest.mark.parametrize(("steer", "names"), [("all", {"gpu"}), ("none", {"cpu", "gpu"})])
+async def test_what_is_run_on_all_workers_and_needs_a_device_runs_where_one_is(start, device_frames, steer, names):
+    with dask.config.set({"gpudask.graphs.modules": ["device_frames"], "gpudask.graphs.steer": steer}):
+        cluster = await start(pools=MIXED)
+    cpu = await cluster.add("cpu-0")
+    if steer == "all":
+        assert await cluster.client.run(device_frames.twice, 2) == {}, "none has a device, and a pool will"
+    gpu = await cluster.add("gpu-0")
+    address = {"cpu": cpu.address, "gpu": gpu.address}
+    assert await cluster.client.run(device_frames.twice, 2) == {address[name]: 4 for name in names}
+    assert await cluster.client.run(len, "abc") == dict.fromkeys(address.values(), 3)
+    assert await cluster.client.run(device_frames.twice, 2, workers=[cpu.address]) == {cpu.address: 4}
 
 
 @pytest.mark.parametrize(

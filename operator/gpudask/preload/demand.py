@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from .busy_time import BusyTime
     from .drains.blockers import Pinned
+    from .graphs.device_results import DeviceResults
     from .lookahead import Estimate
     from .pools import Pools
     from .watch import Watch
@@ -43,13 +44,23 @@ class Demand(Part):
     attributes = ("tasks", "task_prefixes", "workers", "running", "queued", "unrunnable", "replicated_tasks", "plugins")
     methods = MappingProxyType({"add_plugin": ("plugin",)})
 
-    def __init__(self, scheduler: Scheduler, pools: Pools, watch: Watch, pinned: Pinned, busy_time: BusyTime) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        pools: Pools,
+        watch: Watch,
+        pinned: Pinned,
+        busy_time: BusyTime,
+        *,
+        device_results: DeviceResults,
+    ) -> None:
         self._scheduler = scheduler
         self._tasks = scheduler.tasks  # the same for as long as the scheduler lives
         self._durations = Durations(pools)
         self._watch = watch
         self._pinned = pinned
         self._busy_time = busy_time
+        self._device_results = device_results
         self._counts = Counts(scheduler.tasks)
         self._counting: asyncio.TimerHandle | None = None  # the next slice, while there is more to count
         self._plain_then: Counter[tuple[str, str]] = Counter()  # plain tasks when all was counted last
@@ -84,6 +95,9 @@ class Demand(Part):
     ) -> None:
         """Follow one transition. This runs several times for every task: it notes, and counts nothing."""
         ts = self._tasks[key]
+        if finish in {"memory", "waiting"}:
+            for each in self._device_results.steered(ts, finish):
+                self._counts.changed[each.key] = None
         restricted = ts.resource_restrictions
         if restricted and (finish in ACTIVE or start in ACTIVE):
             counts = self._counts
@@ -98,22 +112,26 @@ class Demand(Part):
         if ts.worker_restrictions or ts.host_restrictions or (pinned.kept and ts in pinned.kept):
             pinned.follow(ts)
         if startstops and finish == "memory":  # else it was not computed here
-            finished = self.finished
-            if restricted:
-                finished.restricted[worker] += 1
-                recently = finished.recently_restricted
-            else:
-                finished.plain[worker] += 1
-                recently = finished.recently_plain
-            learnt = ts.group, worker
-            if learnt not in recently:
-                recently.add(learnt)
-                self._learn(ts.prefix.name, worker, startstops)
+            self._finish(ts, worker, startstops)
         if not self._watch.is_check_due:
             self._watch.touch()
 
+    def _finish(self, ts: TaskState, worker: str, startstops: list[dict[str, Any]]) -> None:
+        finished = self.finished
+        if ts.resource_restrictions:
+            finished.restricted[worker] += 1
+            recently = finished.recently_restricted
+        else:
+            finished.plain[worker] += 1
+            recently = finished.recently_plain
+        learnt = ts.group, worker
+        if learnt not in recently:
+            recently.add(learnt)
+            self._learn(ts.prefix.name, worker, startstops)
+
     def restart(self) -> None:
         """Forget all tasks, as the scheduler just did."""
+        self._device_results.restart()
         self._counts.clear()
         self._pinned.clear()
         self._plain_then.clear()

@@ -24,6 +24,7 @@ from .drains.blockers import Pinned
 from .drains.retirement import Retirement
 from .drains.termination import Termination
 from .fence import Fence
+from .graphs.device_results import DeviceResults
 from .graphs.intake import Graphs
 from .history import History
 from .offers import Offers
@@ -65,7 +66,10 @@ class Preload(SchedulerPlugin):
         self.pinned = Pinned(scheduler)
         self.idle_time = IdleTime(scheduler)
         self.busy_time = BusyTime(scheduler, self.pools)
-        self.demand = Demand(scheduler, self.pools, self.watch, self.pinned, self.busy_time)
+        device_results = DeviceResults()
+        self.demand = Demand(
+            scheduler, self.pools, self.watch, self.pinned, self.busy_time, device_results=device_results
+        )
         self.device_health = DeviceHealth(scheduler, self.pools, self.demand.finished)
         self.workers = Workers(scheduler, self.pools, self.demand, self.device_health, self.pinned)
         self.fence = Fence(scheduler, self.pools)
@@ -78,7 +82,7 @@ class Preload(SchedulerPlugin):
         self.clients = Clients(scheduler)
         self.history = History(scheduler)
         self.report = PerformanceReport(scheduler)
-        self.graphs = Graphs(scheduler, self.pools, self.watch, self._may_get_work)
+        self.graphs = Graphs(scheduler, self.pools, self.watch, device_results, self._may_get_work)
         self._off: dict[str, str] = {}  # feature -> why it is off since the start, "" while it is on
         self._parts: list[Part] = []  # that are on, in the order in which they were started
         self._answer: dict[str, Any] = {}  # that made the latest version

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from ..pools import Pools
     from ..watch import Watch
+    from .device_results import DeviceResults
 
 logger = logging.getLogger("gpudask.preload")
 
@@ -62,7 +63,7 @@ class Graphs(Part):
     """
 
     feature = "graphs"
-    attributes = ("stream_handlers", "clients", "running", "workers")
+    attributes = ("stream_handlers", "handlers", "clients", "running", "workers")
     methods = MappingProxyType(
         {
             "update_graph": ("client", "expr_ser", "keys", "internal_priority"),
@@ -71,9 +72,16 @@ class Graphs(Part):
     )
 
     def __init__(
-        self, scheduler: Scheduler, pools: Pools, watch: Watch, may_get_work: Callable[[WorkerState], bool]
+        self,
+        scheduler: Scheduler,
+        pools: Pools,
+        watch: Watch,
+        device_results: DeviceResults,
+        may_get_work: Callable[[WorkerState], bool],
     ) -> None:
         self._scheduler = scheduler
+        self._pools = pools
+        self._device_results = device_results
         self._reading = Reading(scheduler, pools, watch, may_get_work)
         self._lines: dict[str, ClientLine] = {}
         self._suspects: set[str] = set()  # clients of whom a graph could not be read
@@ -90,12 +98,15 @@ class Graphs(Part):
         self._opaque = opaque
         self._reading.limit_seconds = parse_timedelta(dask.config.get("gpudask.graphs.timeout", "30m"))
         self._reading.limit_bytes = parse_bytes(dask.config.get("gpudask.graphs.max-size", "1GiB"))
-        self._steering = Steering()
+        self._steering = Steering(self._scheduler, self._pools)
+        self._device_results.follow(self._steering)
         self._reading.gpu = requirement_from(self._steering.resources)
         self._reading.modules = self._steering.modules if self._steering.is_on else ()
         handlers: Any = self._scheduler.stream_handlers
         self._update_graph, handlers["update-graph"] = handlers["update-graph"], self.update_graph
         self._change_status, handlers[STATUS] = handlers[STATUS], self.change_status
+        calls: Any = self._scheduler.handlers
+        self._broadcast, calls["broadcast"] = calls["broadcast"], self.broadcast
         for op, does in ORDERED.items():
             if op in handlers:
                 handlers[op] = self._in_order(handlers[op], does, is_also_now=op == "cancel-keys")
@@ -113,6 +124,13 @@ class Graphs(Part):
         """Follow the handler `worker-status-change`: a worker that has come runs only then."""
         self._change_status(**message)
         self._reading.look_again()
+
+    async def broadcast(self, *, msg: dict[str, Any], workers: Any = None, **options: Any) -> Any:
+        """Narrow the handler `broadcast`: what `Client.run` runs on all, and needs a device, runs where one is."""
+        is_of_all = workers is None and not options.get("hosts") and not options.get("nanny")
+        if is_of_all and msg.get("op") == "run":
+            workers = self._steering.workers_for(msg.get("function"))
+        return await self._broadcast(msg=msg, workers=workers, **options)
 
     def remove_client(self, client: str) -> None:
         """Forget what a client that has gone wanted."""

@@ -1,7 +1,7 @@
 """What a worker does for the scheduler: it reads an expression, lowers it to tasks, and pickles these one by one.
 
 `lower` travels to the worker with this module, by value: so it uses distributed, dask and the standard library, and
-nothing else of ours. `describe`, `materialize` and `gpu_work` are used on both sides.
+nothing else of ours. `describe`, `materialize`, `GpuNames` and `gpu_work` are used on both sides.
 
 **GPU work** are the tasks that need a device. Tasks are judged by group, those of one step of the program:
 
@@ -19,6 +19,7 @@ import dataclasses
 import pickle
 import re
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any
 
 DESERIALIZE, LOWER = "deserialize", "lower"  # where it failed
@@ -76,10 +77,29 @@ def materialize(expr: Any, keys: set[Any]) -> tuple[dict[Any, Any], dict[str, di
     return dsk, {name: dict(values) for name, values in annotations.items()}
 
 
+class GpuNames:
+    """Names of GPU modules in pickled bytes, as pickle has those of modules, types and imports: a whole short string.
+
+    A text that has the word is none; a list with just the word is one.
+    """
+
+    def __init__(self, modules: Iterable[str]) -> None:
+        self._modules = tuple(module.encode() for module in modules)
+        # The opcode of a string of up to 255 bytes, its length, and how it begins
+        self._begins = re.compile(rb"\x8c(.)(?=" + b"|".join(map(re.escape, self._modules)) + rb")", re.DOTALL)
+
+    def are_in(self, pickled: Any) -> bool:
+        """Return whether one is in some bytes."""
+        for found in self._begins.finditer(pickled):
+            name = bytes(pickled[found.end() : found.end() + found[1][0]])
+            if any(name == module or name.startswith(module + b".") for module in self._modules):
+                return True
+        return False
+
+
 def gpu_work(expr: Any, dsk: dict[Any, Any], payloads: dict[Any, bytes], modules: list[str]) -> list[Any]:
     """Return the keys of the tasks that need a device. `payloads`: the tasks, pickled."""
-    words = "|".join(map(re.escape, modules)).encode()
-    named = re.compile(rb"(?<![a-z_])(?:" + words + rb")(?![A-Za-z0-9_])")  # before it may stand its length, a byte
+    named = GpuNames(modules)
     frames = _frames(expr, set(modules))
     dependents: defaultdict[Any, set[Any]] = defaultdict(set)
     names, to_host = {group for group, is_gpu in frames.items() if is_gpu}, set()
@@ -87,7 +107,7 @@ def gpu_work(expr: Any, dsk: dict[Any, Any], payloads: dict[Any, bytes], modules
         group, payload = _group(key), payloads[key]
         for other in node.dependencies:
             dependents[_group(other)].add(group)
-        if group not in names and named.search(payload):
+        if group not in names and named.are_in(payload):
             names.add(group)
         if group not in frames and _TO_HOST.search(payload):
             to_host.add(group)

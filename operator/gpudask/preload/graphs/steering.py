@@ -1,9 +1,11 @@
 """Steering: tasks that need a device ask for one by themselves, where the program does not say what they ask for.
 
 Dask drops annotations round the lines that build a collection. Which tasks these are is found by `lowering.gpu_work`.
-In Dask's configuration `gpudask.graphs.steer` says of which graphs: `unreadable`, those that the scheduler could not
-read for want of a device or module; `all`, also those that it can, and that name one of `gpudask.graphs.modules`; or
-`none`.
+In Dask's configuration `gpudask.graphs.steer` says of which graphs: `all`, those that name one of
+`gpudask.graphs.modules`, and those that the scheduler could not read for want of a device or module; `unreadable`,
+these alone; or `none`.
+
+Nobody is steered to what no pool offers: then tasks stay plain, as Dask has them.
 """
 
 from __future__ import annotations
@@ -15,12 +17,14 @@ from typing import TYPE_CHECKING, Any
 import dask
 from distributed.protocol.pickle import dumps
 
+from ..pools import pool_of
 from ..requirements import has_offer
-from .lowering import gpu_work, materialize
+from .lowering import GpuNames, gpu_work, materialize
 
 if TYPE_CHECKING:
-    from distributed.scheduler import WorkerState
+    from distributed.scheduler import Scheduler, WorkerState
 
+    from ..pools import Pools
     from .opaque import LoweredGraph
 
 MODULES = (
@@ -34,14 +38,15 @@ _MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 class Steering:
     """The settings, and what follows from them. Raises ValueError for one that is not as it should be."""
 
-    def __init__(self) -> None:
-        self._graphs = dask.config.get("gpudask.graphs.steer", "unreadable")
+    def __init__(self, scheduler: Scheduler, pools: Pools) -> None:
+        self._scheduler = scheduler
+        self._pools = pools
+        self._graphs = dask.config.get("gpudask.graphs.steer", "all")
         if self._graphs not in STEERED:
             raise ValueError(f"gpudask.graphs.steer: expected one of {', '.join(STEERED)}, got {self._graphs!r}")
         self.modules = _modules(dask.config.get("gpudask.graphs.modules", None))
         self.resources = _resources(dask.config.get("gpudask.graphs.resources", None))
-        words = "|".join(map(re.escape, self.modules)).encode()
-        self._named = re.compile(rb"(?<![a-z_])(?:" + words + rb")(?![A-Za-z0-9_])")
+        self._names = GpuNames(self.modules)
 
     @property
     def is_on(self) -> bool:
@@ -58,10 +63,27 @@ class Steering:
 
     def concerns(self, expr_ser: Any, message: dict[str, Any]) -> bool:
         """Return whether a graph that the scheduler can read is to be steered."""
-        is_concerned = (
-            self._graphs == "all" and not _is_annotated(message) and any(map(self._named.search, expr_ser.frames))
-        )
-        return bool(is_concerned)
+        is_all = self._graphs == "all" and not _is_annotated(message)
+        return is_all and any(map(self._names.are_in, expr_ser.frames)) and self.is_offered()
+
+    def is_offered(self) -> bool:
+        """Return whether a worker offers what is asked for, or a pool of GPUs that has no worker will."""
+        workers = self._scheduler.workers.values()
+        without = self._pools.gpu - {pool_of(ws.name) for ws in workers}
+        return bool(without) or any(has_offer(ws, self.resources) for ws in workers)
+
+    def is_of_device(self, typename: str) -> bool:
+        """Return whether the values of a type, as workers name it, lie on a device."""
+        return any(typename.startswith(f"{module}.") for module in self.modules)
+
+    def workers_for(self, function: Any) -> list[str] | None:
+        """Return the workers that can run a pickled function which a client wants to run on all; None: every worker.
+
+        These are the ones with a device, where it names a GPU module; none at all while the pools of GPUs are empty.
+        """
+        if not (self.is_on and isinstance(function, bytes) and self._names.are_in(function) and self.is_offered()):
+            return None
+        return [ws.address for ws in self._scheduler.workers.values() if has_offer(ws, self.resources)]
 
     def steered(self, expr: Any, keys: set[Any], lowered: type[LoweredGraph]) -> LoweredGraph:
         """Lower a graph that was read here, and steer it."""
