@@ -19,11 +19,14 @@ ROWS_A_WORKER = 25_000_000
 """Of 16 bytes: a key and a value. `LocalCUDACluster` merged four times as many in 40 s, and it does so eight times."""
 _PARTS_A_WORKER = 4
 _REPEATS = 3
+METHODS = ("p2p", "tasks")
+"""Of moving rows: Dask's own choice, by way of the hosts' memory and disks, and from worker to worker."""
 _GPU = {"GPU": 1}
 
 
-def compared(here: Mapping[str, float], local: Mapping[str, float]) -> str:
+def compared(here: Mapping[str, float], local: Mapping[str, float], method: str = METHODS[0]) -> str:
     """The closing line's figures of rates in GB/s: here, and against `LocalCUDACluster`; `n/a` without a rate."""
+    here, local = ({name.removesuffix(f" {method}"): rate for name, rate in of.items()} for of in (here, local))
 
     def ratio(name: str) -> str:
         return f"{here[name] / local[name]:.2f}x" if here.get(name) and local.get(name) else "n/a"
@@ -33,10 +36,11 @@ def compared(here: Mapping[str, float], local: Mapping[str, float]) -> str:
 
 
 def measure(gpus: int, rows: int) -> dict[str, float]:
-    """GB/s of a merge and of a shuffle, with the default client."""
+    """GB/s of a merge and of a shuffle by each method, as `merge p2p`, with the default client."""
     import dask_cudf  # noqa: PLC0415 - `compared` needs no cuDF
     from distributed import wait  # noqa: PLC0415
 
+    import dask  # noqa: PLC0415
     import dask.dataframe as dd  # noqa: PLC0415
 
     assert dask_cudf
@@ -55,10 +59,12 @@ def measure(gpus: int, rows: int) -> dict[str, float]:
             del result
         return sources * megabytes / 1e3 / statistics.median(seconds[1:])
 
-    return {
-        "merge": rate(lambda: left.merge(right, on="key"), 2),
-        "shuffle": rate(lambda: left.shuffle("key"), 1),
-    }
+    rates = {}
+    for method in METHODS:
+        with dask.config.set({"dataframe.shuffle.method": method}):
+            rates[f"merge {method}"] = rate(lambda: left.merge(right, on="key"), 2)
+            rates[f"shuffle {method}"] = rate(lambda: left.shuffle("key"), 1)
+    return rates
 
 
 def _table(part: int, rows: int, step: int) -> Any:

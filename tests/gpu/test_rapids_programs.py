@@ -16,7 +16,7 @@ import pytest
 
 from tests.e2e.space import Space
 from tests.gpu.manifests import cluster, cpu, gpu
-from tests.gpu.rates import compared
+from tests.gpu.rates import METHODS, compared
 from tests.gpu.workers import needs
 
 NAME = "rapids"
@@ -49,7 +49,9 @@ def test_rapids_programs_run_unchanged(room: Space, gpus: int, tmp_path: Path) -
     if gpus > 1:
         room.kubectl("delete", "gdc", NAME, "--wait")
         room.wait(lambda: not room.pods(NAME), "the devices are free", seconds=60)
-        rest = compared(here, rates("--gpus", str(gpus)))
+        local = rates("--gpus", str(gpus))
+        rest = compared(here, local)
+        print(*(f"by {method}: {compared(here, local, method)}" for method in METHODS), sep="\n", flush=True)
     print(f"{closing} {rest}", flush=True)
     assert ran.returncode == 0, closing
 
