@@ -87,9 +87,9 @@ def test_one_has_its_ends_its_ledger_its_tasks_errors_and_events(kept: FakeServe
 
 
 @pytest.mark.parametrize(("unseen", "said"), [(2, True), (0, False), (-1, False), ("many", False)])
-def test_what_nobody_saw_is_said(kept: FakeServer, unseen: object, said: bool):
+def test_ends_that_are_not_told_are_named(kept: FakeServer, unseen: object, said: bool):
     kept.records = [a_record(unseenGpus=unseen)]
-    assert ("nobody saw the end of 2 GPUs" in invoke("history", "demo").stdout) is said
+    assert ("the end of pods with 2 GPUs is not told (yet)" in invoke("history", "demo").stdout) is said
 
 
 def test_an_earlier_one_is_shown_by_its_own_name(kept: FakeServer):

@@ -19,9 +19,10 @@ WORKING = dict.fromkeys(FEATURES, "")  # none is off
 
 
 class Cluster:
-    def __init__(self, folder, pools=MIXED, **scheduler):
+    def __init__(self, folder, pools=MIXED, offers=GPU, **scheduler):
         self.folder = folder
         self.pools = pools
+        self.offers = offers  # of the pools with GPUs
         self.options = {"port": 0, "dashboard_address": ":0", "dashboard": False, "validate": True} | scheduler
         self.workers = []
         self.versions = itertools.count()
@@ -82,7 +83,8 @@ class Cluster:
                 "protocol": 1,
                 "version": f"desired-{next(self.versions)}",
                 "pools": {
-                    name: {"accepts": accepts, "gpu": name.startswith("gpu")} for name, accepts in self.pools.items()
+                    name: {"accepts": accepts, "gpu": name.startswith("gpu"), "offers": self.offers}
+                    for name, accepts in self.pools.items()
                 },
                 "retiring": [{"pod": pod_name(pod), "data": data, "if_idle": if_idle} for pod in retiring],
             }

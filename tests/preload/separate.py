@@ -9,7 +9,7 @@ from pathlib import Path
 
 from distributed import Client
 
-from .cluster import DEADLINE_SECONDS, MIXED, pod_name, until
+from .cluster import DEADLINE_SECONDS, GPU, MIXED, pod_name, until
 from .test_entry import get, mount, scheduler
 
 USER_MODULES = str(Path(__file__).parent / "user_modules")
@@ -26,7 +26,9 @@ class Separate:
         self.readers = folder / "readers"
 
     async def start(self, *, pools=MIXED, modules=USER_MODULES, **env):
-        gpu = {name: {"accepts": accepts, "gpu": name.startswith("gpu")} for name, accepts in pools.items()}
+        gpu = {
+            name: {"accepts": accepts, "gpu": name.startswith("gpu"), "offers": GPU} for name, accepts in pools.items()
+        }
         (self.folder / "pools").write_text(json.dumps(gpu))
         env = {
             "GPUDASK_POOLS_FILE": str(self.folder / "pools"),

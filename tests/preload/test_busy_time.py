@@ -16,8 +16,8 @@ from gpudask.preload.pools import Pools
 from .cluster import GPU, pod_name, until
 
 GATE = "gate"
-FENCED = Pools({"gpu": "annotated", "cpu": "any"}, frozenset({"gpu"}))
-OPEN = Pools({"gpu": "any"}, frozenset({"gpu"}))
+FENCED = Pools({"gpu": "annotated", "cpu": "any"}, {"gpu": {}})
+OPEN = Pools({"gpu": "any"}, {"gpu": {}})
 
 
 def hold(_, gate=GATE):

@@ -137,7 +137,7 @@ async def test_plain_functions_of_what_lies_on_a_device_come_to_their_end(separa
     await separate.start(**STEERED)
     await separate.add("cpu-0", "gpu-0")
     made = separate.client.map(device_frames.to_device, [FRAME + n for n in range(4)])
-    parts = separate.client.compute([dask.delayed({"frame": dask.delayed(each)}) for each in made])
+    parts = [separate.client.submit(dict, frame=each) for each in made]
     numbers = separate.client.map(len, parts)
     assert await asyncio.wait_for(separate.client.submit(sum, numbers), DEADLINE_SECONDS) == 4
 

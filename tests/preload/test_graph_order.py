@@ -65,7 +65,7 @@ def worker(name, processing=0, **resources):
 
 
 def readers(kind, *workers, pools=("cpu", "gpu"), refused=()):
-    known = Pools(dict.fromkeys(pools, "any"), frozenset(pool for pool in pools if pool.startswith("gpu")))
+    known = Pools(dict.fromkeys(pools, "any"), {pool: {} for pool in pools if pool.startswith("gpu")})
     scheduler = SimpleNamespace(running=set(workers))
     return Readers(scheduler, known, lambda ws: ws.address not in refused, Failure("", kind, Exception()))
 

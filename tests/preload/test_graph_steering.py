@@ -11,11 +11,11 @@ import pytest
 from dask.base import collections_to_expr
 from distributed.protocol.pickle import dumps
 
-from distributed import Event
+from distributed import Event, worker_client
 
 from gpudask.preload.graphs.lowering import GpuNames, gpu_work, materialize
 
-from .cluster import GPU, MIXED, until
+from .cluster import GPU, MIXED, in_time, until
 from .separate import USER_MODULES
 
 _TOKEN = re.compile("-([0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$")
@@ -136,21 +136,22 @@ async def test_graphs_that_the_scheduler_can_read_are_steered_unless_that_is_not
 
 
 @pytest.mark.parametrize(
-    ("pools", "workers", "asked"),
+    ("pools", "offers", "workers", "asked"),
     [
-        ({"cpu": "any"}, ["cpu-0"], None),  # no pool has GPUs
-        ({"cpu": "any", "gpu": "any"}, ["cpu-0"], GPU),  # from zero
-        ({"cpu": "any", "gpu": "any"}, ["cpu-0", "gpu-0"], None),  # what it offers has another name
-        ({"cpu": "any", "gpu": "any"}, ["cpu-0", "gpu-0", "gpux-0"], GPU),
+        ({"cpu": "any"}, GPU, {"cpu-0": {}}, None),  # no pool has GPUs
+        (MIXED, GPU, {"cpu-0": {}}, GPU),  # from zero
+        (MIXED, {"OTHER": 1}, {"cpu-0": {}}, None),  # what it will offer has another name
+        (MIXED, {"OTHER": 1}, {"cpu-0": {}, "gpu-0": {"OTHER": 1}}, None),
+        (MIXED, {}, {"cpu-0": {}, "gpu-0": {"OTHER": 1, "GPU": 1}}, GPU),  # an older operator does not tell
     ],
 )
 async def test_a_graph_is_steered_only_where_a_pool_offers_what_it_then_asks_for(
-    start, device_frames, pools, workers, asked
+    start, device_frames, *, pools, offers, workers, asked
 ):
     with dask.config.set({"gpudask.graphs.modules": ["device_frames"]}):
-        cluster = await start(pools=pools)
-    for name in workers:
-        await cluster.add(name, resources=GPU if name == "gpux-0" else {"OTHER": 1} if name == "gpu-0" else {})
+        cluster = await start(pools=pools, offers=offers)
+    for name, resources in workers.items():
+        await cluster.add(name, resources=resources)
     twice = cluster.client.submit(device_frames.twice, 4)
     await until(lambda: twice.key in cluster.scheduler.tasks)
     assert cluster.scheduler.tasks[twice.key].resource_restrictions == asked
@@ -183,7 +184,7 @@ def test_a_module_is_named_by_whole_names_and_by_no_text(value, named, monkeypat
 
 
 async def test_what_takes_a_result_of_a_device_asks_for_one_and_what_goes_on_does_not(start, device_frames):
-    with dask.config.set({"gpudask.graphs.modules": ["device_frames"], "gpudask.graphs.steer": "unreadable"}):
+    with dask.config.set({"gpudask.graphs.modules": ["device_frames"]}):
         cluster = await start(pools=MIXED)
     cpu, gpu = await cluster.add("cpu-0"), await cluster.add("gpu-0")
     client, tasks = cluster.client, cluster.scheduler.tasks
@@ -193,7 +194,7 @@ async def test_what_takes_a_result_of_a_device_asks_for_one_and_what_goes_on_doe
     late = client.submit(len, made, key="late")
     there = client.submit(len, made, key="there", workers=[gpu.address])
     total = client.submit(sum, [early, late], key="total")
-    boxed = client.compute(dask.delayed({"part": dask.delayed(made)}), optimize_graph=False)
+    boxed = client.submit(dict, part=made)
     unboxed = client.submit(list, boxed, key="unboxed")
     assert await total == 2 * len(FRAME)
     assert await there == len(FRAME)
@@ -202,6 +203,42 @@ async def test_what_takes_a_result_of_a_device_asks_for_one_and_what_goes_on_doe
     none = None
     assert asked == {"early": GPU, "late": GPU, "there": none, "total": none, boxed.key: GPU, "unboxed": GPU}
     assert {ws.address for ws in tasks["total"].who_has} == {cpu.address}
+
+
+async def test_results_are_judged_by_what_they_are_now(start, device_frames):
+    with dask.config.set({"gpudask.graphs.modules": ["device_frames"]}):
+        cluster = await start(pools=MIXED)
+    cpu, gpu = await cluster.add("cpu-0"), await cluster.add("gpu-0")
+    client, tasks = cluster.client, cluster.scheduler.tasks
+    made = client.submit(device_frames.to_device, FRAME, key="made")
+    anywhere = client.submit(len, made, key="anywhere", workers=[cpu.address], allow_other_workers=True)
+    actor = client.submit(device_frames.DeviceFrame, FRAME, key="actor", actor=True, resources=GPU)
+    named = client.submit(str, actor, key="named")
+    assert await anywhere == len(FRAME)
+    await named
+    assert {key: tasks[key].resource_restrictions for key in ("anywhere", "named")} == {"anywhere": GPU, "named": None}
+    assert {ws.address for ws in tasks["anywhere"].who_has} == {gpu.address}
+    made.release()
+    await until(lambda: "made" not in tasks or tasks["made"].state != "memory")
+    assert not any(ts.key == "made" for ts in cluster.preload.graphs._device_results._tasks)
+
+
+async def test_a_task_that_submits_others_does_not_hold_the_device_that_they_wait_for(start, device_frames):
+    with dask.config.set({"gpudask.graphs.modules": ["device_frames"]}):
+        cluster = await start(pools=MIXED)
+    await cluster.add("cpu-0")
+    await cluster.add("gpu-0")
+    assert await in_time(cluster.client.submit(drive, 4), "the task that waits for another one") == 8
+
+
+def drive(number):
+    import device_frames
+
+    with worker_client() as client:
+        return client.submit(device_frames.twice, number).result()
+
+
+drive.__module__ = "__main__"  # it travels by value, as a program's own
 
 
 async def test_what_waits_for_a_result_of_a_device_is_demand_for_one(start, device_frames):

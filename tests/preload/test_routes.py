@@ -306,7 +306,7 @@ async def test_the_documented_word_is_taken_as_it_is_meant(start):
     answer = await cluster.post(documented_protocol.DESIRED)
     assert answer["desired_version"] == documented_protocol.DESIRED["version"]
     wanted = parse_desired(json.dumps(documented_protocol.DESIRED).encode())
-    assert (wanted.pools, wanted.gpu_pools) == ({"cpu": "any", "gpu": "annotated"}, {"gpu"})
+    assert (wanted.pools, wanted.gpu_pools) == ({"cpu": "any", "gpu": "annotated"}, {"gpu": {"GPU": 1.0}})
     assert [(wish.pod, wish.data, wish.if_idle, wish.forced) for wish in wanted.retiring] == [
         ("demo-gpu-worker-3-77aa0", "move", True, False)
     ]

@@ -637,6 +637,29 @@ async def test_pods_whose_end_nobody_saw_were_gone_when_their_cluster_was(monkey
     assert closing.body["unseenGpus"] == 2, "it says that this is a guess"
 
 
+async def test_an_end_that_nobody_saw_is_not_told_by_who_sees_the_others(monkeypatch: pytest.MonkeyPatch):
+    of = cluster(gpu_pool(count=2))
+    holds = replace(pod(of, "gpu"), gpus=2, placed=NOW - 100.0)
+    went = replace(holds, uid="went", name="went")
+    async with closing_of(monkeypatch, holds, went) as closing:
+        holders = tuple(Holder(each.uid, "gpu", each.dask_name, 2, NOW, Cause.SPARE) for each in (holds, went))
+        counted = count(Seen(holders, NOW, pools=("gpu",)), Ledger(NOW))
+        status = Status(pools=[counted.of("gpu").in_status(PoolStatus(name="gpu"))])
+        closing.record.note_status(of, status, None, counted, {})
+        first = await closing.begin()
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        assert closing.body["unseenGpus"] == 4
+
+        closing.pods[:] = [holds]  # the other one went while no operator ran
+        closing.record = a_record(closing.operated, "demo")
+        second = asyncio.create_task(closing.record.close_anew([], 60.0))
+        await asyncio.sleep(0.1)
+        closing.gone(replace(holds, started=0.0), NOW + 30.0)
+        await second
+    assert closing.body["unseenGpus"] == 2
+
+
 async def test_what_was_never_written_is_not_taken_for_closed(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(writer, "_TRIES", 1)
     async with closing_of(monkeypatch) as closing:

@@ -186,8 +186,8 @@ class Record(Part):
     unseen_gpus: Annotated[
         _Count,
         Field(
-            description="GPUs of pods that outlived the cluster, and whose end nobody has told: of what they held"
-            " `causes` has less, or a guess; 0: all is told"
+            description="GPUs of pods that outlived the cluster, and whose end is not told (yet): their GPU-seconds in"
+            " `causes` are incomplete, or an estimate. Nothing is said of a cluster that ended unseen"
         ),
     ] = 0
     report: Annotated[_Message, Field(description="where the last performance report is, or why there is none")] = ""

@@ -96,9 +96,11 @@ def _one_line() -> Iterator[None]:
     except KeyboardInterrupt as error:
         raise typer.Exit(Exit.INTERRUPTED) from error
     except typer.Abort as error:  # at a question: ctrl-C, or its input ended
-        write_message("")  # what the shell says next begins a line
-        is_interrupted = isinstance(error.__context__, KeyboardInterrupt)
-        raise typer.Exit(Exit.INTERRUPTED if is_interrupted else Exit.FAILED) from error
+        write_message("")  # the question's line ends here
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise typer.Exit(Exit.INTERRUPTED) from error
+        _print_error("no answer came: the input has ended")
+        raise typer.Exit(Exit.FAILED) from error
 
 
 def _print_error(text: str) -> None:

@@ -62,7 +62,8 @@ def head(record: Record, ledger: ClusterLedger) -> list[str]:
     lines.append(f"created {_time(record.created) or '?'}, ended {_time(ledger.ended) or 'not yet'}")
     lines.append(f"written {_time(record.updated) or '?'}")
     if record.unseen_gpus:
-        lines.append(f"nobody saw the end of {record.unseen_gpus} GPUs: of what they held it has less, or a guess")
+        pods = f"pods with {record.unseen_gpus} GPUs"
+        lines.append(f"the end of {pods} is not told (yet): their GPU-seconds are incomplete, or an estimate")
     if ledger.labels:
         lines.append(", ".join(f"{key}: {value}" for key, value in sorted(ledger.labels.items())))
     if record.report:

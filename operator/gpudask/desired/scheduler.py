@@ -146,9 +146,11 @@ def _service(cluster: Cluster, name: str, chosen: Json, kind: Json, more_metadat
 
 
 def fence(cluster: Cluster) -> dict[str, Json]:
-    """The pools for the preload's fence: which accept plain tasks, and have GPUs (docs/preload-protocol.md)."""
+    """The pools for the preload: which accept plain tasks, and have GPUs, and offer what (docs/preload-protocol.md)."""
     return {
-        pool.name: {"accepts": cluster.spec.accepts(pool), "gpu": pool.gpu is not None} for pool in cluster.spec.pools
+        pool.name: {"accepts": cluster.spec.accepts(pool), "gpu": pool.gpu is not None}
+        | ({"offers": pool.offered_resources} if pool.gpu is not None else {})
+        for pool in cluster.spec.pools
     }
 
 

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from .counts import ACTIVE, BATCH, UNRUNNABLE, Counts, FinishedTasks
+from .graphs.device_results import FOLLOWED
 from .lookahead import Durations, LookAhead
 from .part import Part
 from .pools import pool_of
@@ -95,8 +96,8 @@ class Demand(Part):
     ) -> None:
         """Follow one transition. This runs several times for every task: it notes, and counts nothing."""
         ts = self._tasks[key]
-        if finish in {"memory", "waiting"}:
-            for each in self._device_results.steered(ts, finish):
+        if finish in FOLLOWED:
+            for each in self._device_results.follow(ts, finish):
                 self._counts.changed[each.key] = None
         restricted = ts.resource_restrictions
         if restricted and (finish in ACTIVE or start in ACTIVE):

@@ -36,7 +36,7 @@ class Desired:
 
     version: str
     pools: dict[str, str]  # pool -> "any" | "annotated"
-    gpu_pools: frozenset[str]
+    gpu_pools: dict[str, dict[str, float]]  # pool -> what each of its workers offers by itself
     retiring: tuple[RetireRequest, ...]
     offers: dict[str, dict[str, float]] = field(default_factory=dict)  # pool -> resource -> amount for each worker
     task_stream: bool = False  # whether it is kept, for a performance report
@@ -59,7 +59,7 @@ def parse_desired(body: bytes) -> Desired:
         if any(other.pod == request.pod for other in requests[:i]):
             raise BadInputError(f"retiring[{i}].pod: {request.pod!r} is named twice")
     pools, gpu_pools = parse_pools(given.get("pools"))
-    offers = _offers(given.get("offers", {}))
+    offers = _offers(given.get("offers", {}), "offers")
     task_stream = given.get("task_stream", False)
     _expect(isinstance(task_stream, bool), "task_stream", "true or false", task_stream)
     return Desired(
@@ -72,10 +72,10 @@ def parse_desired(body: bytes) -> Desired:
     )
 
 
-def parse_pools(given: Any) -> tuple[dict[str, str], frozenset[str]]:
-    """Read `{"gpu": {"accepts": "any", "gpu": true}, ...}`: what pools accept, and which have GPUs.
+def parse_pools(given: Any) -> tuple[dict[str, str], dict[str, dict[str, float]]]:
+    """Read `{"gpu": {"accepts": "any", "gpu": true, "offers": {"GPU": 1}}, ...}`: what pools accept; those with GPUs.
 
-    `gpu` may be missing, as from an older operator. Raises `BadInputError`.
+    `gpu` and `offers` may be missing, as from an older operator. Raises `BadInputError`.
     """
     _expect(isinstance(given, dict), "pools", "an object", given)
     for name, pool in given.items():
@@ -83,10 +83,11 @@ def parse_pools(given: Any) -> tuple[dict[str, str], frozenset[str]]:
         _choice(pool.get("accepts"), f"pools.{name}.accepts", ACCEPTS)
         _expect(isinstance(pool.get("gpu", False), bool), f"pools.{name}.gpu", "true or false", pool.get("gpu"))
     accepts = {name: pool["accepts"] for name, pool in given.items()}
-    return accepts, frozenset(name for name, pool in given.items() if pool.get("gpu"))
+    offers = _offers({name: pool.get("offers", {}) for name, pool in given.items() if pool.get("gpu")}, "pools")
+    return accepts, offers
 
 
-def read_pools(path: str) -> tuple[dict[str, str], frozenset[str]]:
+def read_pools(path: str) -> tuple[dict[str, str], dict[str, dict[str, float]]]:
     """Read the pools file that stands in for the operator's first request; raises `BadInputError`."""
     try:
         return parse_pools(json.loads(Path(path).read_text(encoding="utf-8")))
@@ -94,13 +95,13 @@ def read_pools(path: str) -> tuple[dict[str, str], frozenset[str]]:
         raise BadInputError(f"GPUDASK_POOLS_FILE {path}: {error}") from error
 
 
-def _offers(given: Any) -> dict[str, dict[str, float]]:
-    _expect(isinstance(given, dict), "offers", "an object", given)
+def _offers(given: Any, where: str) -> dict[str, dict[str, float]]:
+    _expect(isinstance(given, dict), where, "an object", given)
     for pool, amounts in given.items():
-        _expect(isinstance(amounts, dict), f"offers.{pool}", "an object", amounts)
+        _expect(isinstance(amounts, dict), f"{where}.{pool}", "an object", amounts)
         for name, amount in amounts.items():
             is_amount = isinstance(amount, int | float) and not isinstance(amount, bool) and amount > 0
-            _expect(is_amount, f"offers.{pool}.{name}", "a number above zero", amount)
+            _expect(is_amount, f"{where}.{pool}.{name}", "a number above zero", amount)
     return {pool: {name: float(amount) for name, amount in amounts.items()} for pool, amounts in given.items()}
 
 

@@ -7,20 +7,25 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from distributed.scheduler import WorkerState
 
 _POOL = re.compile(r"^.+-([a-z][a-z0-9]*)-worker-")
+NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class Pools:
-    """Pool -> accepts, and the pools with GPUs. A worker that is of no named pool accepts any task and has none."""
+    """Pool -> accepts, and the pools with GPUs. A worker that is of no named pool accepts any task and has none.
 
-    def __init__(self, accepts: dict[str, str], gpu: frozenset[str] = frozenset()) -> None:
+    `gpu`: of those, what each of their workers offers, as far as the operator has said.
+    """
+
+    def __init__(self, accepts: dict[str, str], gpu: Mapping[str, Mapping[str, float]] = NONE) -> None:
         self.accepts = accepts
         self.gpu = gpu
 

@@ -263,14 +263,14 @@ class Preload(SchedulerPlugin):
         )
 
 
-def _initial_pools() -> tuple[dict[str, str], frozenset[str]]:
+def _initial_pools() -> tuple[dict[str, str], dict[str, dict[str, float]]]:
     """Return the pools that stand until the operator posts its own. A bad file is no reason to stop the scheduler."""
     path = os.environ.get("GPUDASK_POOLS_FILE", "")
     try:
-        return read_pools(path) if path else ({}, frozenset())
+        return read_pools(path) if path else ({}, {})
     except BadInputError as error:
         logger.warning("gpudask: %s; no pool is fenced until the operator speaks", error)
-        return {}, frozenset()
+        return {}, {}
 
 
 async def install(scheduler: Scheduler) -> Preload:

@@ -27,7 +27,8 @@ class Pods:
         self.address = f"tcp://127.0.0.1:{ports[0]}"
         (folder / "token").write_text("")
         (folder / "pools").write_text(
-            '{"cpu": {"accepts": "any", "gpu": false}, "gpu": {"accepts": "annotated", "gpu": true}}'
+            '{"cpu": {"accepts": "any", "gpu": false},'
+            ' "gpu": {"accepts": "annotated", "gpu": true, "offers": {"GPU": 1}}}'
         )
         preload = mount(folder / "mounted")
         command = ["scheduler", "--host", "127.0.0.1", "--port", str(ports[0]), "--preload", str(preload)]

@@ -136,6 +136,11 @@ class Ledger:
     gone: Mapping[str, float] = field(default_factory=dict)
     unseen: int = 0
 
+    @property
+    def gpus(self) -> int:
+        """The GPUs that pods hold."""
+        return sum(each.holder.gpus for each in self.pods.values())
+
     def of(self, pool: str) -> PoolCount:
         """The counters of `pool`."""
         return self.pools.get(pool, PoolCount())

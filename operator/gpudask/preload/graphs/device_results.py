@@ -1,8 +1,8 @@
-"""Results that lie on devices: a task that takes one runs where a device is, whatever the program says of it.
+"""Results that lie on devices: a task that takes one runs where a device is, unless the program says where it runs.
 
-A worker without a device cannot even receive such a result: Dask asks for it again and again, and the task never ends.
-Of a result the scheduler knows the name of its type. A container counts as its contents where its own constructor made
-it, as `dask.delayed` does of several values.
+A worker without a device cannot receive such a result: Dask asks for it again and again, and the task never ends. Of a
+result the scheduler knows its type's name. A container counts as its contents where its own constructor made it.
+(`drains/gpu_results.py` asks the worker that holds a result, which is exact, and takes too long for each task.)
 """
 
 from __future__ import annotations
@@ -18,60 +18,66 @@ if TYPE_CHECKING:
 
     from .steering import Steering
 
+FOLLOWED = frozenset({"memory", "waiting", "released", "forgotten"})  # states that a task comes into
 CONTAINERS = frozenset({"list", "tuple", "dict"})
-_TYPES_KEPT = 10_000  # names of types: they are the program's
+_TYPES_KEPT, _NAME_LENGTH = 10_000, 200  # names of types: they are the program's
 
 
 class DeviceResults:
-    """Which results these are, and what takes them. It follows all transitions, and costs a look each."""
+    """The results on devices, and what takes them."""
 
     def __init__(self) -> None:
-        self._are_there = False  # whether there was any
         self._steering: Steering | None = None
         self._types: dict[str, bool] = {}
+        self._tasks: set[TaskState] = set()  # whose result lies on a device
 
-    def follow(self, steering: Steering) -> None:
-        """Begin, with these settings."""
-        self._steering = steering if steering.is_on else None
-        self._types = {}
+    def begin(self, steering: Steering) -> None:
+        """Look at results from now on, where all graphs are steered."""
+        self._steering = steering if steering.is_of_all else None
 
     def restart(self) -> None:
         """Forget all, as the scheduler just did."""
-        self._are_there = False
+        self._tasks.clear()
 
-    def steered(self, ts: TaskState, state: str) -> Iterable[TaskState]:
-        """Follow a task that is in memory now, or waits; steer what has to run where a device is, and return that."""
-        if state == "memory":
-            if not self._is_on_device(ts):
+    def follow(self, ts: TaskState, state: str) -> Iterable[TaskState]:
+        """Follow a task into one of the states `FOLLOWED`; steer what has to run where a device is, and return that."""
+        if state == "waiting":
+            if self._tasks.isdisjoint(ts.dependencies):
                 return ()
-            self._are_there = True
-            return [each for each in ts.waiters or () if self._steer(each, ts)]
-        if self._are_there and any(self._is_on_device(each) and self._steer(ts, each) for each in ts.dependencies):
-            return (ts,)
+            sources = self._tasks.intersection(ts.dependencies)
+            return (ts,) if any(map(self._is_offered_by_holders, sources)) and self._steer(ts) else ()
+        if state == "memory" and self._is_on_device(ts):
+            self._tasks.add(ts)
+            return [each for each in ts.waiters or () if self._steer(each)] if self._is_offered_by_holders(ts) else ()
+        self._tasks.discard(ts)
         return ()
 
-    def _steer(self, ts: TaskState, source: TaskState) -> bool:
-        """Let a task ask for what the holders of its source offer, unless the program says where it is to run."""
+    def _steer(self, ts: TaskState) -> bool:
         assert self._steering is not None, "without steering no result is looked at"
-        resources = self._steering.resources
-        if ts.resource_restrictions or ts.worker_restrictions or ts.host_restrictions:
+        is_placed = (ts.worker_restrictions or ts.host_restrictions) and not ts.loose_restrictions
+        if is_placed or ts.resource_restrictions is not None:
             return False
-        if not any(has_offer(ws, resources) for ws in source.who_has or ()):
-            return False
-        ts.resource_restrictions = dict(resources)
+        ts.resource_restrictions = dict(self._steering.resources)
         return True
 
+    def _is_offered_by_holders(self, source: TaskState) -> bool:
+        resources = self._steering.resources if self._steering is not None else {}
+        return any(has_offer(ws, resources) for ws in source.who_has or ())
+
     def _is_on_device(self, ts: TaskState) -> bool:
-        name = ts.type or ""
+        name = ts.type
+        if self._steering is None or ts.actor or not isinstance(name, str):
+            return False
+        if name in CONTAINERS:
+            return ts.prefix.name == name and not self._tasks.isdisjoint(ts.dependencies)
         known = self._types.get(name)
-        if known is None:
-            known = self._learn(name)
-        if known or name not in CONTAINERS or ts.prefix.name != name:
-            return known
-        return any(self._types.get(source.type or "") for source in ts.dependencies)
+        return self._learn(name) if known is None else known
 
     def _learn(self, name: str) -> bool:
-        if len(self._types) >= _TYPES_KEPT:
-            self._types = {}
-        self._types[name] = known = self._steering is not None and self._steering.is_of_device(name)
+        assert self._steering is not None, "without steering no result is looked at"
+        known = self._steering.is_of_device(name)
+        if len(name) <= _NAME_LENGTH:
+            if len(self._types) >= _TYPES_KEPT:
+                self._types.clear()
+            self._types[name] = known
         return known

@@ -99,7 +99,6 @@ class Graphs(Part):
         self._reading.limit_seconds = parse_timedelta(dask.config.get("gpudask.graphs.timeout", "30m"))
         self._reading.limit_bytes = parse_bytes(dask.config.get("gpudask.graphs.max-size", "1GiB"))
         self._steering = Steering(self._scheduler, self._pools)
-        self._device_results.follow(self._steering)
         self._reading.gpu = requirement_from(self._steering.resources)
         self._reading.modules = self._steering.modules if self._steering.is_on else ()
         handlers: Any = self._scheduler.stream_handlers
@@ -110,6 +109,7 @@ class Graphs(Part):
         for op, does in ORDERED.items():
             if op in handlers:
                 handlers[op] = self._in_order(handlers[op], does, is_also_now=op == "cancel-keys")
+        self._device_results.begin(self._steering)
 
     def stop(self) -> None:
         """Read no more."""
@@ -125,10 +125,10 @@ class Graphs(Part):
         self._change_status(**message)
         self._reading.look_again()
 
-    async def broadcast(self, *, msg: dict[str, Any], workers: Any = None, **options: Any) -> Any:
+    async def broadcast(self, *, msg: Any, workers: Any = None, **options: Any) -> Any:
         """Narrow the handler `broadcast`: what `Client.run` runs on all, and needs a device, runs where one is."""
-        is_of_all = workers is None and not options.get("hosts") and not options.get("nanny")
-        if is_of_all and msg.get("op") == "run":
+        is_of_all = workers is None and options.get("hosts") is None and not options.get("nanny")
+        if is_of_all and isinstance(msg, dict) and msg.get("op") == "run":
             workers = self._steering.workers_for(msg.get("function"))
         return await self._broadcast(msg=msg, workers=workers, **options)
 
@@ -257,11 +257,13 @@ class Graphs(Part):
     async def _take_in_readable(self, expr: Any, expr_ser: Any, **message: Any) -> None:
         """Have distributed take in a graph that was read here, steered where it is to be."""
         graph = expr
-        if self._steering.concerns(expr_ser, message):
-            try:
-                graph = await offload(self._steering.steered, expr, message["keys"], self._opaque.LoweredGraph)
-            except Exception as error:  # noqa: BLE001 (the program's own; distributed would tell it the same)
-                graph = self._opaque.FailedGraph(error)
+        try:
+            if self._steering.concerns(expr_ser, message):
+                lower, lowered = self._steering.lower_and_steer, self._opaque.LoweredGraph
+                with _counted_as_update(self._scheduler):
+                    graph = await offload(lower, expr, message["keys"], lowered)
+        except Exception as error:  # noqa: BLE001 (the program's own; distributed would tell it the same)
+            graph = self._opaque.FailedGraph(error)
         await self._take_in(lambda: graph, **message)
 
     async def _take_in(self, get: Callable[[], Any], **message: Any) -> None:

@@ -19,7 +19,7 @@ import dataclasses
 import pickle
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 DESERIALIZE, LOWER = "deserialize", "lower"  # where it failed
@@ -84,20 +84,20 @@ class GpuNames:
     """
 
     def __init__(self, modules: Iterable[str]) -> None:
-        self._modules = tuple(module.encode() for module in modules)
+        longest_first = sorted((re.escape(module.encode()) for module in modules), key=len, reverse=True)
         # The opcode of a string of up to 255 bytes, its length, and how it begins
-        self._begins = re.compile(rb"\x8c(.)(?=" + b"|".join(map(re.escape, self._modules)) + rb")", re.DOTALL)
+        self._begins = re.compile(rb"\x8c(.)(" + b"|".join(longest_first) + rb")(\.?)", re.DOTALL)
 
     def are_in(self, pickled: Any) -> bool:
         """Return whether one is in some bytes."""
         for found in self._begins.finditer(pickled):
-            name = bytes(pickled[found.end() : found.end() + found[1][0]])
-            if any(name == module or name.startswith(module + b".") for module in self._modules):
+            beyond = found[1][0] - len(found[2])
+            if beyond == 0 or (beyond > 0 and found[3]):
                 return True
         return False
 
 
-def gpu_work(expr: Any, dsk: dict[Any, Any], payloads: dict[Any, bytes], modules: list[str]) -> list[Any]:
+def gpu_work(expr: Any, dsk: dict[Any, Any], payloads: Mapping[Any, bytes], modules: list[str]) -> list[Any]:
     """Return the keys of the tasks that need a device. `payloads`: the tasks, pickled."""
     named = GpuNames(modules)
     frames = _frames(expr, set(modules))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import dask
@@ -32,6 +33,7 @@ MODULES = (
     *("pylibcudf", "pylibraft", "rmm", "numba_cuda", "numba.cuda"),
 )
 STEERED = ("none", "unreadable", "all")
+_SUBMITS = re.compile(rb"(?<![a-z_])(?:worker_client|get_client|secede)(?![A-Za-z0-9_])")
 _MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 
@@ -49,6 +51,11 @@ class Steering:
         self._names = GpuNames(self.modules)
 
     @property
+    def is_of_all(self) -> bool:
+        """Whether all graphs are steered."""
+        return bool(self._graphs == "all")
+
+    @property
     def is_on(self) -> bool:
         """Whether any graph is steered."""
         return bool(self._graphs != "none")
@@ -63,14 +70,16 @@ class Steering:
 
     def concerns(self, expr_ser: Any, message: dict[str, Any]) -> bool:
         """Return whether a graph that the scheduler can read is to be steered."""
-        is_all = self._graphs == "all" and not _is_annotated(message)
-        return is_all and any(map(self._names.are_in, expr_ser.frames)) and self.is_offered()
+        if not self.is_of_all or _is_annotated(message) or not self.is_offered():
+            return False
+        return any(self._names.are_in(_flat(frame)) for frame in expr_ser.frames)
 
     def is_offered(self) -> bool:
-        """Return whether a worker offers what is asked for, or a pool of GPUs that has no worker will."""
-        workers = self._scheduler.workers.values()
-        without = self._pools.gpu - {pool_of(ws.name) for ws in workers}
-        return bool(without) or any(has_offer(ws, self.resources) for ws in workers)
+        """Return whether a pool of GPUs offers what is asked for, or any worker does."""
+        of_pools = any(
+            all(offers.get(name, 0) >= n for name, n in self.resources.items()) for offers in self._pools.gpu.values()
+        )
+        return of_pools or any(has_offer(ws, self.resources) for ws in self._scheduler.workers.values())
 
     def is_of_device(self, typename: str) -> bool:
         """Return whether the values of a type, as workers name it, lie on a device."""
@@ -81,22 +90,60 @@ class Steering:
 
         These are the ones with a device, where it names a GPU module; none at all while the pools of GPUs are empty.
         """
-        if not (self.is_on and isinstance(function, bytes) and self._names.are_in(function) and self.is_offered()):
+        if not (self.is_of_all and isinstance(function, bytes) and self.is_offered() and self._names.are_in(function)):
             return None
-        return [ws.address for ws in self._scheduler.workers.values() if has_offer(ws, self.resources)]
+        return [ws.address for ws in self._scheduler.workers.values() if self._has_device(ws)]
 
-    def steered(self, expr: Any, keys: set[Any], lowered: type[LoweredGraph]) -> LoweredGraph:
-        """Lower a graph that was read here, and steer it."""
+    def _has_device(self, ws: WorkerState) -> bool:
+        """Return whether a worker offers a device of its own: one of another pool may lend what it has not."""
+        is_lender = pool_of(ws.name) in self._pools.accepts and not self._pools.has_gpu(ws)
+        return has_offer(ws, self.resources) and not is_lender
+
+    def lower_and_steer(self, expr: Any, keys: set[Any], lowered: type[LoweredGraph]) -> LoweredGraph:
+        """Lower a graph that was read here, and steer it, but for tasks that submit others and wait for them.
+
+        A task keeps its device while it waits: those it waits for might never get one.
+        """
         dsk, annotations = materialize(expr, keys)
-        payloads = {key: dumps(node, buffer_callback=_left_out) for key, node in dsk.items()}  # type: ignore[no-untyped-call]
+        pickled = _Pickled(dsk)
+        work = gpu_work(expr, dsk, pickled, list(self.modules))
         graph = lowered(dsk, annotations)
-        graph.steer(gpu_work(expr, dsk, payloads, list(self.modules)), self.resources)
+        graph.steer([key for key in work if key not in pickled.waiting], self.resources)
         return graph
+
+
+class _Pickled(Mapping[Any, bytes]):
+    """The tasks of a graph, each pickled when it is looked at, so that they are never there all together.
+
+    `waiting`: of those that were looked at, the ones that name what submits tasks from within a task.
+    """
+
+    def __init__(self, dsk: Mapping[Any, Any]) -> None:
+        self._dsk = dsk
+        self.waiting: set[Any] = set()
+
+    def __getitem__(self, key: Any) -> bytes:
+        pickled: bytes = dumps(self._dsk[key], buffer_callback=_left_out)  # type: ignore[no-untyped-call]
+        if _SUBMITS.search(pickled):
+            self.waiting.add(key)
+        return pickled
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._dsk)
+
+    def __len__(self) -> int:
+        return len(self._dsk)
 
 
 def _is_annotated(message: dict[str, Any]) -> bool:
     annotations = message.get("annotations")
     return isinstance(annotations, dict) and "resources" in annotations
+
+
+def _flat(frame: Any) -> Any:
+    """Return the bytes of a frame, one by one."""
+    view = memoryview(frame)
+    return view.cast("B") if view.c_contiguous and view.ndim else view.tobytes()
 
 
 def _left_out(buffer: Any) -> None:

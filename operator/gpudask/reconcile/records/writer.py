@@ -270,6 +270,7 @@ class ClusterRecord:
         else:
             holders = holders_unplanned([*self._context.pods_of(self._cluster), *held], (), {})
             self._status, self._counted = unfinished(before, holders, written)
+            self._unseen_gpus = max(0, before.unseen_gpus - self._counted.gpus)
         ended = (epoch(before.ended) or 0.0) - self._ahead
         for pod, at in since:
             end = gone_end(pod, at, ahead=self._ahead, cluster_gone=at > ended)
@@ -367,7 +368,7 @@ class ClusterRecord:
         else:
             return
         self.note_count(recount(status, counted, self._server_time()), counted)
-        self._notes.unseen_gpus = self._unseen_gpus + sum(each.holder.gpus for each in counted.pods.values())
+        self._notes.unseen_gpus = self._unseen_gpus + counted.gpus
 
     @property
     def _is_off(self) -> bool:
