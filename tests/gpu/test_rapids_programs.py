@@ -29,7 +29,8 @@ _REPOSITORY = Path(__file__).resolve().parents[2]
 def test_rapids_programs_run_unchanged(room: Space, gpus: int, tmp_path: Path) -> None:
     needs("cupy")
     folder = shared_folder(tmp_path)
-    manifest = cluster(NAME, cpu(), gpu(count=gpus, replicas=1))
+    # What moves rows needs CPUs, too: LocalCUDACluster has all of the machine's.
+    manifest = cluster(NAME, cpu(), gpu(count=gpus, replicas=1, resources={"cpu": "8", "memory": "48Gi"}))
     pod = manifest["spec"]["template"]["spec"]
     pod["volumes"].append({"name": "shared", "hostPath": {"path": str(folder)}})
     pod["containers"][0]["volumeMounts"].append({"name": "shared", "mountPath": str(folder)})
