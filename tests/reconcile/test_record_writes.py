@@ -346,12 +346,15 @@ async def test_all_records_are_swept_over_however_much_news_there_is():
         assert 2 <= swept.count("") <= seconds / 0.3 + 1
 
 
+@pytest.mark.parametrize("status", [403, 404])
 @pytest.mark.parametrize("finds", ["a write", "a sweep"])
-async def test_an_api_server_that_does_not_know_records_for_a_moment_stops_none_for_long(finds: str):
+async def test_an_api_server_that_does_not_know_records_or_rights_for_a_moment_stops_none_for_long(
+    finds: str, status: int
+):
     async with recording() as operated:
         server, records = operated.server, records_of(operated)
         lists = "gpudaskrecords" if finds == "a sweep" else "demo-"
-        server.fail("GET", "/gpudaskrecords", Answer(404, "404 page not found"), name=lists, times=1)
+        server.fail("GET", "/gpudaskrecords", Answer(status, "it has just started"), name=lists, times=1)
         server.fail("GET", "/gpudaskrecords", Answer(200, EMPTY), name="gpudaskrecords")
         keeper = RecordKeeper(server, records, lambda _: True, lambda: True, ("default",))
         running = asyncio.create_task(keeper.run())
@@ -365,10 +368,23 @@ async def test_an_api_server_that_does_not_know_records_for_a_moment_stops_none_
         running.cancel()
 
 
-async def test_where_records_are_not_known_they_are_asked_for_once_more_and_then_rarely():
+async def test_a_namespace_that_refuses_all_writes_is_not_looked_at_for_each():
+    async with recording() as operated:
+        records, looks = records_of(operated), []
+        records.on_write = looks.append
+        operated.server.fail("POST", "/gpudaskrecords", Answer(403, "by a policy"), name="")
+        for _ in range(3):
+            with pytest.raises(ApiError):
+                await write(failing(a_record(operated, "demo")))
+            records.set_on("default")  # as a sweep does, which may read
+        assert looks == ["default"]
+
+
+@pytest.mark.parametrize("status", [403, 404])
+async def test_where_records_cannot_be_had_they_are_asked_for_once_more_and_then_rarely(status: int):
     async with recording() as operated:
         server, records = operated.server, records_of(operated)
-        asked = server.fail("GET", "/gpudaskrecords", Answer(404, "404 page not found"))
+        asked = server.fail("GET", "/gpudaskrecords", Answer(status, "404 page not found"))
         keeper = RecordKeeper(server, records, lambda _: True, lambda: True, ("default",))
         running = asyncio.create_task(keeper.run())
         await asyncio.sleep(500)

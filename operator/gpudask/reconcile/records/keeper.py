@@ -49,7 +49,7 @@ class RecordKeeper:
         self._interval_seconds = interval_seconds
         self._soon_seconds = soon_seconds
         self._news: set[str] = set()  # namespaces in which a record was made, or ended
-        self._missed: set[str] = set()  # namespaces whose records the API server did not know, the last time
+        self._missed: set[str] = set()  # namespaces whose records could not be had, the last time
         self._wake = asyncio.Event()
         records.on_write = self._note
 
@@ -83,8 +83,7 @@ class RecordKeeper:
         except ApiError as error:
             if error.not_found or error.forbidden:
                 self._records.set_off(namespace, error)
-                if error.not_found:
-                    self._look_again(namespace)
+                self._look_again(namespace)
             else:
                 _LOG.warning("the records of clusters: %s", error)
             return self._interval_seconds
@@ -103,7 +102,7 @@ class RecordKeeper:
         return max(self._soon_seconds, plan.requeue_after)
 
     def _look_again(self, namespace: str) -> None:
-        """Sweep once more, soon: an API server that starts says of all that it does not know them."""
+        """Sweep once more, soon: an API server that starts knows neither definitions nor rights, and says so of all."""
         if namespace not in self._missed:
             self._missed.add(namespace)
             self._note(namespace)

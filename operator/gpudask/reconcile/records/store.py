@@ -45,7 +45,7 @@ class Records:
     `now`: the API server's time, in seconds since the epoch. `limiter`, `urgent_limiter`: each write takes a token of
     one of them. `log_connections`, `closings`: bound the logs that are followed at once, and the clusters whose end is
     being written. `on_write(namespace)` is called after a new record, after the last write of a cluster that is gone,
-    and where the API server says that it does not know records.
+    and where the API server says that it does not know records, or refuses them for the first time.
     """
 
     def __init__(self, api: Kubernetes, settings: HistorySettings, now: Callable[[], float]) -> None:
@@ -58,6 +58,7 @@ class Records:
         self.closings = FairQueue(_CLOSINGS, 1, _CLOSINGS_PER_NAMESPACE)
         self._closing: Counter[str] = Counter()  # namespace -> clusters whose end is being written, or waits for that
         self._off: dict[str, str] = {}  # namespace -> why none can be written there; "": anywhere
+        self._refused: set[str] = set()  # namespaces that refused records since one was written there
         self.on_write: Callable[[str], None] = lambda _: None
 
     @contextmanager
@@ -108,6 +109,7 @@ class Records:
         except ApiError as error:
             self._note_failure(cluster.namespace, error)
             raise
+        self._refused.discard(cluster.namespace)
         if body is None or after.ended:
             self.on_write(cluster.namespace)
 
@@ -156,8 +158,12 @@ class Records:
         """Know a definition or a right that is missing from what passes. A whole namespace may end, too."""
         if (error.not_found and not error.object_not_found) or (error.forbidden and not error.ending):
             self.set_off(namespace, error)
-            if error.not_found:  # which an API server that starts says, too: a sweep finds out
+            if (
+                error.not_found or namespace not in self._refused
+            ):  # as an API server that starts does: a sweep finds out
                 self.on_write(namespace)
+            if error.forbidden:
+                self._refused.add(namespace)
 
 
 async def wait_for_turn(limiter: FairRateLimiter, namespace: str) -> None:
