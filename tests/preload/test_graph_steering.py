@@ -1,6 +1,7 @@
 """Which tasks of a graph are GPU work without annotations, and what they then ask for."""
 
 import re
+from types import SimpleNamespace
 
 import dask
 import dask.array as da
@@ -181,6 +182,16 @@ def inside(x):
 def test_a_module_is_named_by_whole_names_and_by_no_text(value, named, monkeypatch):
     monkeypatch.setattr(inside, "__module__", "__main__")  # it travels by value
     assert GpuNames(["cupy", "numba.cuda"]).are_in(dumps(value)) is named
+
+
+@pytest.mark.parametrize(
+    "values", [np.zeros((0, 3)), np.zeros((3, 4)).T, np.zeros((4, 4))[::2, ::2], np.array(1.0), np.arange(3), b""]
+)
+async def test_frames_of_all_shapes_are_looked_at(start, values):
+    cluster = await start()
+    frames = SimpleNamespace(frames=[values, b"\x8c\x04cupy"])
+    assert cluster.preload.graphs._steering.concerns(frames, {})
+    assert not cluster.preload.graphs._steering.concerns(SimpleNamespace(frames=[values]), {})
 
 
 async def test_what_takes_a_result_of_a_device_asks_for_one_and_what_goes_on_does_not(start, device_frames):

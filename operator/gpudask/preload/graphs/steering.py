@@ -143,7 +143,7 @@ def _is_annotated(message: dict[str, Any]) -> bool:
 def _flat(frame: Any) -> Any:
     """Return the bytes of a frame, one by one."""
     view = memoryview(frame)
-    return view.cast("B") if view.c_contiguous and view.ndim else view.tobytes()
+    return view.cast("B") if view.c_contiguous and view.nbytes and view.ndim else view.tobytes()
 
 
 def _left_out(buffer: Any) -> None:
