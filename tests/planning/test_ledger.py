@@ -649,6 +649,20 @@ def test_a_pod_whose_node_the_last_count_did_not_know_yet_counts_from_then(is_th
     assert sum(on.seconds().values()) == 22.5
 
 
+def test_a_pod_whose_end_was_counted_and_is_stamped_a_moment_later_is_not_counted_again():
+    on = Operator()
+    on.place("a", rest=Cause.SPARE)
+    began = on.now
+    on.wait(8.5)
+    on.end("a")
+    on.count()
+    ended = on.now + 0.5  # a stamp has whole seconds
+    on.restart(seconds=3.5)
+    on.gone.append(Gone("a", "gpu", "demo-a", 1, began, ended, is_stamped=True))
+    on.count()
+    assert sum(on.seconds().values()) == 8.5
+
+
 def test_a_pod_with_a_stamp_of_its_end_that_was_not_counted_counts_from_the_last_count_where_others_held_gpus():
     on = Operator()
     on.place("a", rest=Cause.SPARE)

@@ -232,7 +232,7 @@ def inherit(seen: Seen, status: Status, counted_at: float | None = None, *, gone
             room[gone.pool] -= gone.gpus
             gap[gone.pool] += gone.gpus * (gone.at - since)
             adding.forget(gone.uid, gone.at)
-        elif earlier > _STAMP_SECONDS and not gone.is_stamped:  # it had ended by then, whenever that was first seen
+        elif _had_ended(gone, since, before.of(gone.pool)):
             adding.forget(gone.uid, gone.at)
         else:
             adding.end(gone.holder, None, _begun(gone.placed, since, before.of(gone.pool)), gone.at)
@@ -258,6 +258,13 @@ def _counted_since(told: float | None, came: float | None) -> float | None:
 def _was_counted(earlier: float, gpus: int, room: int) -> bool:
     """Whether a pod that got its node so many seconds before a count is one of those that held the `room` GPUs then."""
     return earlier >= -_STAMP_SECONDS and room >= gpus
+
+
+def _had_ended(gone: Gone, since: float, pool: PoolCount) -> bool:
+    """Whether a pod had ended by the count at the time `since`; its end may have been seen, or be stamped, later."""
+    earlier, counted = since - gone.placed, sum(pool.seconds.values())
+    is_of_then = gone.at - since <= _STAMP_SECONDS and counted >= gone.gpus * earlier - _STAMP_SECONDS
+    return is_of_then if gone.is_stamped else earlier > _STAMP_SECONDS
 
 
 def _begun(placed: float, since: float, pool: PoolCount) -> float:
