@@ -493,6 +493,37 @@ async def test_pods_that_outlive_their_cluster_are_recorded_when_they_end_with_a
     assert row["ended"] == iso(NOW + 20.0, to="seconds")
 
 
+async def test_an_operator_that_ends_follows_no_log_however_little_time_it_has(monkeypatch: pytest.MonkeyPatch):
+    """Else they are read over connections that are closed."""
+    others = [pod(DEMO, "cpu", number) for number in (1, 2)]
+    following, slow = set(), asyncio.Event()
+
+    async def follow_log(namespace: str, name: str, **_: Any) -> AsyncIterator[bytes]:
+        following.add(name)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            following.discard(name)
+            await slow.wait()  # its connection is slow to close
+        yield b""
+
+    async with closing_of(monkeypatch, RUNS, *others) as closing:
+        closing.operated.server.follow_log = follow_log  # type: ignore[assignment, method-assign]
+        for each in (RUNS, *others):
+            closing.record._logs.follow(each)
+        await eventually(lambda: _value(len(following)), lambda number: number == 3, "all are followed", 10.0)
+        stopping = asyncio.create_task(closing.record.stop())
+        await asyncio.sleep(0.05)
+        stopping.cancel()
+        await asyncio.gather(stopping, return_exceptions=True)
+        assert not following
+        slow.set()
+
+
+async def _value(of: int) -> int:
+    return of
+
+
 async def test_of_a_pod_whose_log_cannot_be_followed_the_end_is_known_all_the_same(monkeypatch: pytest.MonkeyPatch):
     async with closing_of(monkeypatch, RUNS) as closing:
         done = await closing.begin()

@@ -141,9 +141,12 @@ class PodLogs:
 
     async def stop(self) -> None:
         """Follow no log any more; returns when that has ended."""
-        for followed in list(self._followed.values()):
-            await self._end(followed, seconds=0.0)
+        running = self._running
+        for task in running:  # all before it waits for any: who ends has little time
+            task.cancel()
         self._followed.clear()
+        if running:
+            await asyncio.wait(running)
 
     async def _end(self, followed: _Followed | None, seconds: float = _REST_SECONDS) -> None:
         """Wait a moment for the end of a log whose pod has ended, and read no more of it."""
