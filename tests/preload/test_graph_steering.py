@@ -45,7 +45,7 @@ def judged(collection, *modules):
     expr = expr.optimize() if hasattr(expr, "optimize") else expr
     dsk, _ = materialize(expr, set(dask.core.flatten(expr.__dask_keys__())))
     payloads = {key: dumps(node, buffer_callback=lambda _: None) for key, node in dsk.items()}
-    work = set(gpu_work(expr, dsk, payloads, list(modules)))
+    work = set(gpu_work(expr, dsk, payloads.__getitem__, list(modules)))
     return {_step(key): key in work for key in dsk}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpudask.clients.errors import SchedulerError, SchedulerTrouble
-from gpudask.desired.scheduler import fence
+from gpudask.desired.scheduler import preload_pools
 from gpudask.planning.observed.pods import Retirement
 from gpudask.reconcile import demand_feed, supervisor
 from gpudask.reconcile.demand_feed import DemandFeed
@@ -209,7 +209,7 @@ async def test_a_pod_that_retires_is_sent_as_documented(polled: PolledFeed):
     leaves = pod(of, "gpu", 3, dask_name="demo-gpu-worker-3-77aa0", retirement=Retirement("idle", if_idle=True, at=NOW))
     await polled.starts()
     await polled.gets(parse(DEMAND | {"features": {}}))
-    await polled.feed.send_desired(fence(of), retirements(seen(of, leaves)), {})
+    await polled.feed.send_desired(preload_pools(of), retirements(seen(of, leaves)), {})
     assert {"protocol": PROTOCOL} | polled.sent[0] == DESIRED | {"version": polled.sent[0]["version"]}
     polled.feed.stop()
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gpudask.api.reasons import Cause
-from gpudask.api.resource import Identity
+from gpudask.api.resource import Cluster, Identity
 from gpudask.api.status import PoolStatus, Status, iso
 from gpudask.clients.errors import ApiError
 from gpudask.clients.flow_control import CLUSTER, FairQueue
@@ -435,6 +435,16 @@ class Closing:
         await eventually(_said(self.operated, "POST gpudaskrecords demo-uid-of-d"), bool, "its first write", 10.0)
         return closing
 
+    async def begin_and_die(self, of: Cluster) -> None:
+        """Count that the pods hold two GPUs each, in pool `gpu`; begin to close the record, and come no further."""
+        holders = tuple(Holder(each.uid, "gpu", each.dask_name, 2, NOW, Cause.SPARE) for each in self.pods)
+        counted = count(Seen(holders, NOW, pools=("gpu",)), Ledger(NOW))
+        status = Status(pools=[counted.of("gpu").in_status(PoolStatus(name="gpu"))])
+        self.record.note_status(of, status, None, counted, {})
+        closing = await self.begin()
+        closing.cancel()
+        await asyncio.gather(closing, return_exceptions=True)
+
     def gone(self, last: Pod, at: float) -> None:
         """The pod is gone at a time, and was last seen so."""
         self.pod_that_went = last
@@ -455,6 +465,10 @@ class Closing:
 
     async def written(self) -> dict[str, Any]:
         return self.rows
+
+    async def holds_gpus(self) -> bool:
+        """Whether the record has counted pods that are there."""
+        return self.record._holds_gpus
 
 
 @asynccontextmanager
@@ -507,21 +521,20 @@ async def test_an_operator_that_ends_follows_no_log_however_little_time_it_has(m
             await slow.wait()  # its connection is slow to close
         yield b""
 
+    async def number() -> int:
+        return len(following)
+
     async with closing_of(monkeypatch, RUNS, *others) as closing:
         closing.operated.server.follow_log = follow_log  # type: ignore[assignment, method-assign]
         for each in (RUNS, *others):
             closing.record._logs.follow(each)
-        await eventually(lambda: _value(len(following)), lambda number: number == 3, "all are followed", 10.0)
+        await eventually(number, lambda of: of == 3, "all are followed", 10.0)
         stopping = asyncio.create_task(closing.record.stop())
-        await asyncio.sleep(0.05)
+        await eventually(number, lambda of: of < 3, "it has begun to end them", 10.0)
         stopping.cancel()
         await asyncio.gather(stopping, return_exceptions=True)
-        assert not following
+        await eventually(number, lambda of: of == 0, "none is followed", 10.0)
         slow.set()
-
-
-async def _value(of: int) -> int:
-    return of
 
 
 async def test_of_a_pod_whose_log_cannot_be_followed_the_end_is_known_all_the_same(monkeypatch: pytest.MonkeyPatch):
@@ -575,13 +588,7 @@ async def test_the_next_operator_goes_on_with_an_end_that_was_not_written_whole(
     went, drained = replace(holds, uid="went", name="went"), replace(holds, uid="drained", name="drained")
     async with closing_of(monkeypatch, holds, went) as closing:
         following(closing.operated, {each.name: [b"working", b""] for each in (holds, went)}, asyncio.Event())
-        holders = tuple(Holder(each.uid, "gpu", each.dask_name, 2, NOW, Cause.SPARE) for each in (holds, went))
-        counted = count(Seen(holders, NOW, pools=("gpu",)), Ledger(NOW))
-        status = Status(pools=[counted.of("gpu").in_status(PoolStatus(name="gpu"))])
-        closing.record.note_status(of, status, None, counted, {})
-        first = await closing.begin()
-        first.cancel()
-        await asyncio.gather(first, return_exceptions=True)
+        await closing.begin_and_die(of)
         assert closing.rows["went"]["log"] == "working"
         assert closing.body["unseenGpus"] == 4, "who leads next may never see their end"
 
@@ -689,19 +696,13 @@ async def test_an_end_that_nobody_saw_is_not_told_by_who_sees_the_others(monkeyp
     holds = replace(pod(of, "gpu"), gpus=2, placed=NOW - 100.0)
     went = replace(holds, uid="went", name="went")
     async with closing_of(monkeypatch, holds, went) as closing:
-        holders = tuple(Holder(each.uid, "gpu", each.dask_name, 2, NOW, Cause.SPARE) for each in (holds, went))
-        counted = count(Seen(holders, NOW, pools=("gpu",)), Ledger(NOW))
-        status = Status(pools=[counted.of("gpu").in_status(PoolStatus(name="gpu"))])
-        closing.record.note_status(of, status, None, counted, {})
-        first = await closing.begin()
-        first.cancel()
-        await asyncio.gather(first, return_exceptions=True)
+        await closing.begin_and_die(of)
         assert closing.body["unseenGpus"] == 4
 
         closing.pods[:] = [holds]  # the other one went while no operator ran
         closing.record = a_record(closing.operated, "demo")
         second = asyncio.create_task(closing.record.close_anew([], 60.0))
-        await asyncio.sleep(0.1)
+        await eventually(closing.holds_gpus, bool, "it knows of the one that is there", 10.0)
         closing.gone(replace(holds, started=0.0), NOW + 30.0)
         await second
     assert closing.body["unseenGpus"] == 2

@@ -145,7 +145,7 @@ def _service(cluster: Cluster, name: str, chosen: Json, kind: Json, more_metadat
     }
 
 
-def fence(cluster: Cluster) -> dict[str, Json]:
+def preload_pools(cluster: Cluster) -> dict[str, Json]:
     """The pools for the preload: which accept plain tasks, and have GPUs, and offer what (docs/preload-protocol.md)."""
     return {
         pool.name: {"accepts": cluster.spec.accepts(pool), "gpu": pool.gpu is not None}
@@ -162,6 +162,6 @@ def preload_settings(cluster: Cluster, token: str) -> Json:
         "metadata": pod.metadata(cluster, names.token(cluster.name), "scheduler"),
         "data": {
             TOKEN_DIGEST_KEY: hashlib.sha256(token.encode()).hexdigest(),
-            POOLS_KEY: json.dumps(fence(cluster), sort_keys=True),
+            POOLS_KEY: json.dumps(preload_pools(cluster), sort_keys=True),
         },
     }

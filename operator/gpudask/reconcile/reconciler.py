@@ -19,7 +19,7 @@ from gpudask.api.reasons import Reason
 from gpudask.api.resource import Cluster, InvalidSpecError
 from gpudask.clients.errors import ApiError
 from gpudask.desired import spec_hash
-from gpudask.desired.scheduler import fence
+from gpudask.desired.scheduler import preload_pools
 from gpudask.mirror.sync import Mirror
 from gpudask.planning.actions import CreateScheduler, CreateWorker, DeletePod, Deletion, Plan
 from gpudask.planning.degraded import failure_message
@@ -217,7 +217,7 @@ class Reconciler:
         await self._execute(observation.cluster, planned, write_mirror=write_mirror)
         observation = self._observe(cluster)
         sent = await self._feed.send_desired(
-            fence(cluster),
+            preload_pools(cluster),
             retirements(observation),
             planned.offers,
             task_stream=cluster.spec.history.performance_report,

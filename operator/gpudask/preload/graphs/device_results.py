@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .steering import Steering
 
 FOLLOWED = frozenset({"memory", "waiting", "released", "forgotten"})  # states that a task comes into
-CONTAINERS = frozenset({"list", "tuple", "dict"})
+_CONTAINERS = frozenset({"list", "tuple", "dict"})
 _TYPES_KEPT, _NAME_LENGTH = 10_000, 200  # names of types: they are the program's
 
 
@@ -68,7 +68,7 @@ class DeviceResults:
         name = ts.type
         if self._steering is None or ts.actor or not isinstance(name, str):
             return False
-        if name in CONTAINERS:
+        if name in _CONTAINERS:
             return ts.prefix.name == name and not self._tasks.isdisjoint(ts.dependencies)
         known = self._types.get(name)
         return self._learn(name) if known is None else known

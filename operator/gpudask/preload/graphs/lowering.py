@@ -19,7 +19,7 @@ import dataclasses
 import pickle
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 DESERIALIZE, LOWER = "deserialize", "lower"  # where it failed
@@ -97,14 +97,14 @@ class GpuNames:
         return False
 
 
-def gpu_work(expr: Any, dsk: dict[Any, Any], payloads: Mapping[Any, bytes], modules: list[str]) -> list[Any]:
-    """Return the keys of the tasks that need a device. `payloads`: the tasks, pickled."""
+def gpu_work(expr: Any, dsk: dict[Any, Any], pickled: Callable[[Any], bytes], modules: list[str]) -> list[Any]:
+    """Return the keys of the tasks that need a device. `pickled(key)`: a task's bytes; each is asked for once."""
     named = GpuNames(modules)
     frames = _frames(expr, set(modules))
     dependents: defaultdict[Any, set[Any]] = defaultdict(set)
     names, to_host = {group for group, is_gpu in frames.items() if is_gpu}, set()
     for key, node in dsk.items():
-        group, payload = _group(key), payloads[key]
+        group, payload = _group(key), pickled(key)
         for other in node.dependencies:
             dependents[_group(other)].add(group)
         if group not in names and named.are_in(payload):
@@ -165,7 +165,8 @@ def _graph(expr: Any, keys: set[Any], limit: int, modules: list[str], *, is_orde
         size += n
         if size + buffers.size > limit:
             return {"size": size + buffers.size}
-    on_gpu = gpu_work(expr, dsk, {row[0]: row[2] for row in rows}, modules) if modules else []
+    payloads = {row[0]: row[2] for row in rows}
+    on_gpu = gpu_work(expr, dsk, payloads.__getitem__, modules) if modules else []
     return {"graph": pickle.dumps((rows, buffers.contents, annotations, on_gpu, order), protocol=5)}
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import dask
@@ -105,34 +104,19 @@ class Steering:
         A task keeps its device while it waits: those it waits for might never get one.
         """
         dsk, annotations = materialize(expr, keys)
-        pickled = _Pickled(dsk)
+        submitting = set()
+
+        def pickled(key: Any) -> bytes:
+            """Pickle one task, so that they are never there all together."""
+            payload: bytes = dumps(dsk[key], buffer_callback=_left_out)  # type: ignore[no-untyped-call]
+            if _SUBMITS.search(payload):
+                submitting.add(key)
+            return payload
+
         work = gpu_work(expr, dsk, pickled, list(self.modules))
         graph = lowered(dsk, annotations)
-        graph.steer([key for key in work if key not in pickled.waiting], self.resources)
+        graph.steer([key for key in work if key not in submitting], self.resources)
         return graph
-
-
-class _Pickled(Mapping[Any, bytes]):
-    """The tasks of a graph, each pickled when it is looked at, so that they are never there all together.
-
-    `waiting`: of those that were looked at, the ones that name what submits tasks from within a task.
-    """
-
-    def __init__(self, dsk: Mapping[Any, Any]) -> None:
-        self._dsk = dsk
-        self.waiting: set[Any] = set()
-
-    def __getitem__(self, key: Any) -> bytes:
-        pickled: bytes = dumps(self._dsk[key], buffer_callback=_left_out)  # type: ignore[no-untyped-call]
-        if _SUBMITS.search(pickled):
-            self.waiting.add(key)
-        return pickled
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._dsk)
-
-    def __len__(self) -> int:
-        return len(self._dsk)
 
 
 def _is_annotated(message: dict[str, Any]) -> bool:
