@@ -194,6 +194,28 @@ async def test_a_status_that_comes_during_a_pass_is_not_written_over(monkeypatch
         assert on.there(JOBS, "sums")["status"]["attempts"] == 7
 
 
+@pytest.mark.parametrize("kind", [JOBS, CRON_JOBS], ids=["job", "cron job"])
+async def test_an_edit_whose_event_overtakes_the_answer_to_a_status_write_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+):
+    """As a submission's: it creates the job suspended, and lets it run as soon as its script is there."""
+    async with operated_jobs() as on:
+        write, body = on.server.write_status, a_job(suspend=True) if kind == JOBS else a_cron_job("0 0 1 1 *")
+        name = body["metadata"]["name"]
+
+        async def overtaken(*of: Any, **rest: Any) -> Json:
+            answer = await write(*of, **rest)
+            monkeypatch.setattr(on.server, "write_status", write)
+            there = on.there(kind, name)
+            metadata, spec = there["metadata"] | {"generation": 20}, there["spec"] | {"suspend": kind == CRON_JOBS}
+            on.begin(kind, there | {"metadata": metadata, "spec": spec})
+            return answer
+
+        monkeypatch.setattr(on.server, "write_status", overtaken)
+        on.begin(kind, body)
+        await becomes(lambda: on.there(kind, name).get("status", {}).get("observedGeneration"), 20, SECONDS)
+
+
 @pytest.mark.parametrize("answer", UNTRUE.values(), ids=UNTRUE)
 @pytest.mark.parametrize("write", WRITES)
 async def test_a_write_that_got_an_untrue_answer_is_tried_again(write: str, answer: Answer):

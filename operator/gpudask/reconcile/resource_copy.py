@@ -1,12 +1,17 @@
-"""The local copy of a GpuDaskCluster: parsed once a generation, refreshed where it may be too old to act on."""
+"""The local copies of custom resources: what is newest, though events, answers and looks come in any order.
+
+That of a GpuDaskCluster is parsed once a generation, and refreshed where it may be too old to act on.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from enum import Enum, auto
 
 from gpudask.api import Json
 from gpudask.api.resource import Cluster, Identity, parse, parse_again
 from gpudask.clients.errors import ApiError, ClusterGoneError
+from gpudask.clients.recheck import confirmed
 from gpudask.reconcile.context import Context
 
 # A copy older than this, or than the loss of a pod, is refreshed before pods are created from it: the cluster may be
@@ -72,8 +77,8 @@ class ResourceCopy:
         return Change.DELETION if "deletionTimestamp" in new else Change.NONE
 
     def status_written(self, answer: Json) -> None:
-        """Keep the version that the answer to our own status write has."""
-        self.version = str(answer["metadata"]["resourceVersion"])
+        """Keep the version that the answer to our own status write has, where no event of a later write came before."""
+        self.version = max(self.version, str(answer["metadata"]["resourceVersion"]), key=int)
 
     def mark_doubtful(self) -> None:
         """Refresh the copy before the next creation: a pod was lost, perhaps because the cluster was deleted."""
@@ -129,3 +134,39 @@ class ResourceCopy:
         if self.body is before:  # nothing newer came meanwhile: it holds, be it older
             self._refreshed_version = version
         return body
+
+
+class LatestCopy:
+    """The newest copy of a job or cron job. `seen_at`: when it came, by the operator's clock."""
+
+    def __init__(self, context: Context, body: Json) -> None:
+        self._context = context
+        self._keep(body)
+
+    def update(self, body: Json) -> bool:
+        """Keep an event's copy, or an answer's to our own write, where it is newer; whether it is.
+
+        The event of an edit may overtake the answer to a write that was made before.
+        """
+        is_newer = int(body["metadata"]["resourceVersion"]) > int(self.version)
+        if is_newer:
+            self._keep(body)
+        return is_newer
+
+    async def refresh(self, get: Callable[[], Awaitable[Json]]) -> None:
+        """Have the copy that `get` has; an older one, as after a restored backup, where nothing else came meanwhile.
+
+        Raises:
+            ClusterGoneError: it was deleted, and no event came.
+            ApiError: the API server refuses, or could not be reached.
+        """
+        before = self.body
+        body = await confirmed(get, before["metadata"]["uid"], self._context.recheck_seconds)
+        if self.body is before:
+            self._keep(body)
+        else:
+            self.update(body)
+
+    def _keep(self, body: Json) -> None:
+        self.body, self.version = body, str(body["metadata"]["resourceVersion"])
+        self.seen_at = self._context.clock()

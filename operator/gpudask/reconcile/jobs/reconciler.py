@@ -34,7 +34,7 @@ from gpudask.api.resource import (
 )
 from gpudask.api.untrusted_text import quote
 from gpudask.clients.errors import QUOTA_EXCEEDED, ApiError, ClusterGoneError
-from gpudask.clients.recheck import confirmed, found
+from gpudask.clients.recheck import found
 from gpudask.clients.reflector import Caches
 from gpudask.desired.runner import cluster_hash, runner_hash
 from gpudask.jobs.actions import Action, CreateCluster, CreateRunner, DeleteJob, JobPlan
@@ -49,6 +49,7 @@ from gpudask.reconcile.jobs.executor import JobExecutor
 from gpudask.reconcile.jobs.measurements import JobMeasurements
 from gpudask.reconcile.loop import Registry
 from gpudask.reconcile.pass_loop import RESYNC_SECONDS
+from gpudask.reconcile.resource_copy import LatestCopy
 
 _LOG = logging.getLogger(__name__)
 # A copy older than this is refreshed before something is made for it: the job may be deleted.
@@ -78,25 +79,25 @@ class JobReconciler:
         self._executor = JobExecutor(context, runners, clusters)
         self._status = JobStatus.model_validate({})
         self.measurements = JobMeasurements(context, self._identity)
-        self._keep(body)
+        self._copy = LatestCopy(context, body)
+        self._read()
 
     def changed(self, body: Json) -> bool:
         """Keep a newer copy; whether it was edited. Our own status writes come back here, too."""
-        if int(body["metadata"]["resourceVersion"]) <= int(self._version):
+        before = self._copy.body["metadata"].get("generation")
+        if not self._copy.update(body):
             return False
-        before = self._body["metadata"].get("generation")
-        self._keep(body)
+        self._read()
         is_edited = bool(before != body["metadata"].get("generation"))
         if is_edited:
             self._executor.forget_problem()
         return is_edited
 
-    def _keep(self, body: Json) -> None:
-        self._body, self._version = body, str(body["metadata"]["resourceVersion"])
-        self._seen_at = self._context.clock()
+    def _read(self) -> None:
+        """Read the status that the copy has."""
         self._unreadable = ""
         try:
-            self._status = parse_job_status(body)
+            self._status = parse_job_status(self._copy.body)
         except UnreadableStatusError as error:
             self._unreadable = str(error)
         self.measurements.known(self._status, is_readable=not self._unreadable)
@@ -129,7 +130,7 @@ class JobReconciler:
     @property
     def cluster_names(self) -> tuple[str, ...]:
         """The clusters, as `namespace/name`, that it looks at: of its own name, and the one that it uses."""
-        cluster = _mapping(_mapping(self._body, "spec"), "cluster")
+        cluster = _mapping(_mapping(self._copy.body, "spec"), "cluster")
         names = {self._identity.name, cluster.get("name") or self._identity.name}
         return tuple(f"{self._identity.namespace}/{name}" for name in names if isinstance(name, str))
 
@@ -143,16 +144,17 @@ class JobReconciler:
         if self._unreadable:
             return await self._leave_alone()
         try:
-            job = parse_job(self._body)
+            job = parse_job(self._copy.body)
         except InvalidSpecError as error:
             await self._report(JobPhase.PENDING, JobReason.INVALID, str(error))
             return RESYNC_SECONDS
-        seen, version = await self._observe(job), self._version
+        version = self._copy.version  # what comes from here on is for another pass
+        seen = await self._observe(job)
         planned = plan(seen)
         makes = any(isinstance(action, CreateCluster | CreateRunner) for action in planned.actions)
-        if makes and self._context.clock() - self._seen_at > _FRESH_SECONDS:
+        if makes and self._context.clock() - self._copy.seen_at > _FRESH_SECONDS:
             await self._refresh()
-            if version != self._version:
+            if version != self._copy.version:
                 self._wake()
                 return RESYNC_SECONDS
         self.measurements.planned(seen, planned)
@@ -170,7 +172,7 @@ class JobReconciler:
             self._identity,
             JobReason.STATUS_UNREADABLE,
             f"nothing is run, since {self._unreadable}: mend status, or upgrade the operator",
-            series=self._version,
+            series=self._copy.version,
             warning=True,
             now=self._context.clock(),
             regarding=(API_VERSION, JOB_KIND),
@@ -188,11 +190,11 @@ class JobReconciler:
     async def _report(self, phase: JobPhase, reason: JobReason, message: str) -> None:
         if self._status.has_ended or self._unreadable:
             return
-        generation = self._body["metadata"].get("generation", 0)
+        generation = self._copy.body["metadata"].get("generation", 0)
         update = {"observed_generation": generation, "phase": str(phase), "reason": str(reason)}
         status = self._status.model_copy(update=update | {"message": quote(message, 1024)})
         if status != self._status:
-            await self._write(status, before=self._status, version=self._version)
+            await self._write(status, before=self._status, version=self._copy.version)
 
     async def _observe(self, job: Job) -> JobObservation:
         """Observe the job. Of a pod that an open attempt misses the API server is asked: the caches may be late."""
@@ -223,7 +225,7 @@ class JobReconciler:
 
     def _not_recorded(self) -> Problem | None:
         """Of a cron job's: it runs once its cron job's status has its uid."""
-        text = self._context.job_waits_for(self._body["metadata"]) if self._status.attempts == 0 else ""
+        text = self._context.job_waits_for(self._copy.body["metadata"]) if self._status.attempts == 0 else ""
         return Problem(JobReason.NOT_RECORDED, text, wait_seconds=_LIMIT_SECONDS) if text else None
 
     def _beyond_limits(self, job: Job) -> Problem | None:
@@ -333,7 +335,8 @@ class JobReconciler:
                 await self._look_again(version, error)
                 return
             raise
-        self._keep(answer)
+        if self._copy.update(answer):
+            self._read()
         self.measurements.wrote(before, status)
         self._wake()
         await self._tell(before, status)
@@ -359,7 +362,7 @@ class JobReconciler:
             ApiError: `error`, where it is as it was; or as `_refresh`.
         """
         await self._refresh()
-        if version == self._version:
+        if version == self._copy.version:
             raise error
         self._wake()
 
@@ -371,10 +374,8 @@ class JobReconciler:
             ApiError: the API server refuses, or could not be reached.
         """
         of = self._identity
-        body = await confirmed(
-            lambda: self._context.api.get_job(of.namespace, of.name), of.uid, self._context.recheck_seconds
-        )
-        self._keep(body)
+        await self._copy.refresh(partial(self._context.api.get_job, of.namespace, of.name))
+        self._read()
 
 
 def is_empty(body: Json) -> bool:

@@ -39,6 +39,7 @@ from gpudask.jobs.cron.observation import (
 from gpudask.jobs.cron.plan import plan, with_condition
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.pass_loop import RESYNC_SECONDS
+from gpudask.reconcile.resource_copy import LatestCopy
 
 _LOG = logging.getLogger(__name__)
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 1.0, 60.0
@@ -73,28 +74,28 @@ class CronJobReconciler:
         self._problem: Problem | None = None
         self._refusals, self._next_try = 0, 0.0  # in a row; on the operator's clock
         self._status = CronJobStatus.model_validate({})
-        self._keep(body)
+        self._copy = LatestCopy(context, body)
+        self._read()
 
     def changed(self, body: Json) -> bool:
         """Keep a newer copy; whether it was edited. Our own status writes come back here, too."""
-        if int(body["metadata"]["resourceVersion"]) <= int(self._version):
+        before = self._copy.body["metadata"].get("generation")
+        if not self._copy.update(body):
             return False
-        before = self._body["metadata"].get("generation")
-        self._keep(body)
+        self._read()
         is_edited = bool(before != body["metadata"].get("generation"))
         if is_edited:
             self._problem, self._refusals = None, 0
         return is_edited
 
-    def _keep(self, body: Json) -> None:
-        self._body, self._version = body, str(body["metadata"]["resourceVersion"])
-        self._seen_at = self._context.clock()
+    def _read(self) -> None:
+        """Read the status that the copy has."""
         self._unreadable = ""
         try:
-            self._status = parse_cron_job_status(body)
+            self._status = parse_cron_job_status(self._copy.body)
         except UnreadableStatusError as error:
             self._unreadable = str(error)
-        spec = body.get("spec")
+        spec = self._copy.body.get("spec")
         is_suspended = isinstance(spec, dict) and spec.get("suspend") is True
         of, jobs = self._identity, self._context.metrics.jobs
         jobs.set_cron_job(of.owner_key, of.name, self._status, suspended=is_suspended)
@@ -113,16 +114,17 @@ class CronJobReconciler:
         if self._unreadable:
             return await self._leave_alone()
         try:
-            cron_job = parse_cron_job(self._body)
+            cron_job = parse_cron_job(self._copy.body)
         except InvalidSpecError as error:
             await self._report(CronJobReason.INVALID, str(error))
             return RESYNC_SECONDS
-        seen, version = await self._observe(cron_job), self._version
+        version = self._copy.version  # what comes from here on is for another pass
+        seen = await self._observe(cron_job)
         planned = plan(seen)
         makes = any(isinstance(action, CreateJob) for action in planned.actions)
-        if makes and self._context.clock() - self._seen_at > _FRESH_SECONDS:
+        if makes and self._context.clock() - self._copy.seen_at > _FRESH_SECONDS:
             await self._refresh()
-            if version != self._version:
+            if version != self._copy.version:
                 self._wake()
                 return RESYNC_SECONDS
         failure = await self._execute(seen, planned.actions)
@@ -139,7 +141,7 @@ class CronJobReconciler:
             self._identity,
             JobReason.STATUS_UNREADABLE,
             f"no jobs are made, since {self._unreadable}: mend status, or upgrade the operator",
-            series=self._version,
+            series=self._copy.version,
             warning=True,
             now=self._context.clock(),
             regarding=(API_VERSION, CRON_JOB_KIND),
@@ -159,10 +161,10 @@ class CronJobReconciler:
             return
         told = (False, reason, message)
         status = with_condition(self._status, self._now(), CronJobConditionType.ACCEPTED, told)
-        generation = self._body["metadata"].get("generation", 0)
+        generation = self._copy.body["metadata"].get("generation", 0)
         status = status.model_copy(update={"observed_generation": generation})
         if status != self._status:
-            await self._write(status, before=self._status, version=self._version)
+            await self._write(status, before=self._status, version=self._copy.version)
 
     def _now(self) -> float:
         return self._context.clock() + self._context.server_ahead()
@@ -277,12 +279,13 @@ class CronJobReconciler:
         except ApiError as error:
             if error.conflict or error.not_found or error.invalid:  # invalid: the test of the uid fails
                 await self._refresh()
-                if version == self._version:
+                if version == self._copy.version:
                     raise
                 self._wake()
                 return
             raise
-        self._keep(answer)
+        if self._copy.update(answer):
+            self._read()
         self._cron_jobs.upsert(of.namespace, answer)  # the jobs that wait for it look there
         self._wake()
         await self._tell(before, status)
@@ -314,7 +317,5 @@ class CronJobReconciler:
             ApiError: the API server refuses, or could not be reached.
         """
         of = self._identity
-        body = await confirmed(
-            lambda: self._context.api.get_cron_job(of.namespace, of.name), of.uid, self._context.recheck_seconds
-        )
-        self._keep(body)
+        await self._copy.refresh(partial(self._context.api.get_cron_job, of.namespace, of.name))
+        self._read()
