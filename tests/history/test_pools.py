@@ -73,6 +73,11 @@ def test_once_a_cluster_has_ended_no_pool_comes_back_and_who_counts_less_knows_l
     assert total(found) == 71.0
 
 
+def test_who_has_seen_the_ends_of_more_pods_knows_more_though_that_is_less():
+    (found,) = pools.merged([row("gpu", working=70.0)], [row("gpu", working=6.0)], has_ended=True, sees_more=True)
+    assert total(found) == 6.0
+
+
 def test_a_pool_that_held_nothing_yet_is_not_closed():
     assert not pools.is_closed(row("gpu"))
     closed, _ = pools.merged([row("gpu", working=7.0)], [row("other", spare=1.0)])[::-1]

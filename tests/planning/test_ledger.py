@@ -16,7 +16,8 @@ from gpudask.api.resource import Cluster
 from gpudask.api.status import Status, iso
 from gpudask.planning.ledger import counting
 from gpudask.planning.ledger.causes import Gone, Holder, holders, holders_unplanned
-from gpudask.planning.ledger.counting import Ledger, PoolCount, Seen, count, inherit
+from gpudask.planning.ledger.counting import Ledger, Seen, count, inherit
+from gpudask.planning.ledger.totals import OTHERS, OWNERS, PoolCount
 from gpudask.planning.observed.pods import Ended, Pod, Retirement
 from gpudask.planning.plan import plan
 from gpudask.planning.status import count_gpus, recount, report
@@ -314,7 +315,7 @@ def test_twenty_owners_are_kept_apart():
     many = tuple(OwnerTime(f"team-{n:02}", 1.0) for n in range(30))
     on.hear(replace(at_work(30.0, own=0), owners=many))
     on.count()
-    assert len(on.owners()) == counting.OWNERS + 1
+    assert len(on.owners()) == OWNERS + 1
     assert on.owners()[""] == 10
     on.restart()
     on.count()
@@ -410,7 +411,7 @@ def test_whatever_a_scheduler_says_a_pod_works_at_most_as_long_as_it_holds(worke
         assert sum(on.seconds().values()) == pytest.approx(on.lifetimes)
         assert sum(on.owners().values()) == pytest.approx(on.status.pools[0].gpu_seconds_used, abs=0.1)
     assert on.status.pools[0].gpu_seconds_used <= 20
-    assert len(on.owners()) <= counting.OWNERS + 1
+    assert len(on.owners()) <= OWNERS + 1
 
 
 def test_a_pod_that_came_and_went_between_two_passes_is_counted():
@@ -489,6 +490,78 @@ def test_a_pod_that_failed_is_counted_until_it_was_seen_to_and_once():
         on.wait(2)
         on.count()
     assert on.seconds() == {"starting": 4}
+
+
+def test_a_pod_whose_end_is_told_late_counts_no_longer_than_it_lived():
+    """What was counted for too long is left out of what comes next: a counter goes up only."""
+    on = Operator()
+    on.place("a", rest=Cause.DRAINING)
+    on.place("b", rest=Cause.SPARE)
+    on.wait(10)
+    on.count()
+    gone = on.pods.pop("a")
+    on.now += 4  # it is gone, and no watch has told
+    on.pods["a"] = gone
+    told = on.count()
+    assert sum(on.seconds().values()) == 14 + 14
+    on.pods.pop("a")
+    on.gone.append(Gone("a", "gpu", "demo-a", 1, gone.placed, on.now - 4, is_stamped=True))
+    on.now += 1
+    on.count()
+    assert on.seconds() == on.seconds(told)
+    assert on.ledger is not None
+    assert sum(on.ledger.settled().of("gpu").seconds.values()) == 10 + 15
+    assert sum(on.ledger.ended["a"].seconds.values()) == 10
+    on.now += 3
+    on.count()
+    assert on.seconds() == on.seconds(told), "b's seconds since then make up for a's"
+    on.now += 2
+    on.count()
+    assert sum(on.seconds().values()) == 10 + 20
+    assert on.ledger.settled() == on.ledger
+
+
+def test_measured_work_makes_up_for_nothing():
+    on = Operator()
+    on.place("a")
+    on.place("b")
+    on.hear(at_work(0.0, "b"))
+    on.wait(5)
+    on.count()
+    on.pods.pop("a")
+    on.gone.append(Gone("a", "gpu", "demo-a", 1, 1000.0, on.now - 3, is_stamped=True))
+    on.wait(2)
+    on.hear(at_work(7.0, "b"))
+    on.count()
+    assert on.seconds()["working"] == 7
+    assert on.ledger is not None
+    settled = on.ledger.settled().of("gpu")
+    assert (settled.seconds[Cause.WORKING], sum(settled.seconds.values())) == (7, 2 + 7)
+
+
+def test_a_pod_that_the_last_operator_counted_for_too_long_counts_no_longer_than_it_lived():
+    """Its watch was behind, and so it was there still; who leads now has seen when it went."""
+    on = Operator()
+    on.place("a", rest=Cause.SPARE)
+    on.place("b", rest=Cause.SPARE)
+    on.wait(10)
+    on.count()
+    on.restart()
+    del on.pods["a"]
+    on.gone.append(Gone("a", "gpu", "demo-a", 1, 1000.0, on.now - 6, is_stamped=True))
+    on.now += 2
+    on.count()
+    assert on.ledger is not None
+    assert (on.ledger.unseen, sum(on.ledger.settled().of("gpu").seconds.values())) == (0, 4 + 12)
+    on.now += 10
+    on.count()
+    assert sum(on.seconds().values()) == 4 + 22
+
+
+def test_a_pool_that_works_alone_settles_with_its_owners():
+    pool = PoolCount({Cause.WORKING: 8.0, Cause.SPARE: 1.0}, {"": 2.0, "team": 6.0}, surplus=5.0)
+    settled = pool.settled()
+    assert (settled.seconds, settled.owners) == ({Cause.WORKING: 4.0, Cause.SPARE: 0.0}, {"": 1.0, "team": 3.0})
 
 
 # --- one operator after another ---
@@ -802,7 +875,7 @@ def test_of_many_removed_pools_those_with_the_most_seconds_stay():
         on.count()
     assert on.ledger is not None
     kept = {f"p{number}" for number in range(3, counting.REMOVED_KEPT + 3)}
-    assert set(on.ledger.pools) == {*kept, counting.OTHERS}
+    assert set(on.ledger.pools) == {*kept, OTHERS}
     on.place(pool="p3")
     on.place("b", pool="new")
     on.count()
@@ -840,14 +913,14 @@ def test_an_invalid_spec_loses_none_of_what_removed_pools_held():
 def test_the_owners_of_removed_pools_are_bounded_in_their_row_and_none_is_lost():
     on = Operator()
     pools = {
-        f"p{number}": PoolCount({Cause.WORKING: 30.0}, {f"team-{number}-{n}": 1.0 for n in range(counting.OWNERS)})
+        f"p{number}": PoolCount({Cause.WORKING: 30.0}, {f"team-{number}-{n}": 1.0 for n in range(OWNERS)})
         for number in range(counting.REMOVED_KEPT + 3)
     }
     on.ledger = Ledger(NOW, pools)
     on.count()
-    others = on.ledger.pools[counting.OTHERS]
-    assert len(others.owners) == counting.OWNERS + 1
-    assert sum(others.owners.values()) == 3.0 * counting.OWNERS
+    others = on.ledger.pools[OTHERS]
+    assert len(others.owners) == OWNERS + 1
+    assert sum(others.owners.values()) == 3.0 * OWNERS
 
 
 def test_an_invalid_spec_holds_its_gpus_on():
@@ -861,6 +934,7 @@ def test_an_invalid_spec_holds_its_gpus_on():
 # --- the property ---
 
 ACTIONS = ["place", "end", "pass", "pass", "pass", "unwritten", "hear", "silence", "restart", "rest", "new scheduler"]
+ACTIONS += ["end told late"]
 # What happens, to which pod, after how many seconds.
 STEPS = st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 3), st.floats(0, 30)), max_size=60)
 
@@ -881,6 +955,12 @@ class History:
             on.place(f"p{self.made}", gpus=number + 1)
         elif what == "end" and on.pods:
             on.end(sorted(on.pods)[number % len(on.pods)])
+        elif what == "end told late" and on.pods:
+            on.end(sorted(on.pods)[number % len(on.pods)])
+            gone = on.gone[-1]
+            late = min(seconds, on.now - gone.placed)
+            on.gone[-1] = replace(gone, at=on.now - late, is_stamped=True)
+            on.lifetimes -= gone.gpus * late
         elif what == "hear":
             rows = (at_work(seconds * 10, uid, own=number % 2, team=seconds * 10) for uid in on.pods)
             on.hear(*rows, process=self.process)
@@ -914,11 +994,15 @@ def test_the_causes_add_up_to_the_lifetimes(steps: list[tuple[str, int, float]])
     for what, number, seconds in steps:
         if what == "restart":
             history.unseen += sum(gone.gpus * (on.now + 0.25 + seconds - history.written_at) for gone in on.gone)
+            history.unseen += on.ledger.of("gpu").surplus if on.ledger is not None else 0.0  # no other operator has it
         history.do(what, number, seconds)
         went_on = on.ledger is not None
         status = history.count(write=what not in ("end", "unwritten"))
         now = on.seconds(status)
-        assert abs(sum(now.values()) - on.lifetimes) <= history.unseen + 0.02
+        assert on.ledger is not None
+        settled = sum(on.ledger.settled().of("gpu").seconds.values())
+        assert abs(settled - on.lifetimes) <= history.unseen + 0.02
+        assert sum(now.values()) == pytest.approx(settled + on.ledger.of("gpu").surplus, abs=0.02)
         assert not went_on or all(now.get(cause, 0.0) >= amount for cause, amount in last.items())
         last = now
         (row,) = status.pools

@@ -19,7 +19,8 @@ from gpudask.clients.flow_control import CLUSTER, FairQueue
 from gpudask.history.ends import gone_end
 from gpudask.history.unfinished import LastStatus
 from gpudask.planning.ledger.causes import Holder
-from gpudask.planning.ledger.counting import Ledger, PoolCount, Seen, count
+from gpudask.planning.ledger.counting import Ledger, Seen, count
+from gpudask.planning.ledger.totals import PoolCount
 from gpudask.planning.observed.pods import Ended, Pod
 from gpudask.reconcile.records import store, writer
 from gpudask.reconcile.records.pod_logs import PodLogs
@@ -621,7 +622,7 @@ def gpu_seconds(record: dict[str, Any]) -> float:
     (pool,) = record["pools"]
     assert pool["name"] == "gpu"
     assert not pool.get("causesBefore")
-    return sum(item["gpuSeconds"] for item in pool["causes"])
+    return sum(item.get("gpuSeconds", 0.0) for item in pool["causes"])
 
 
 async def test_an_operator_that_had_not_counted_yet_goes_by_the_last_status(monkeypatch: pytest.MonkeyPatch):
@@ -663,6 +664,28 @@ async def test_a_pod_whose_end_was_seen_late_counts_until_its_end(monkeypatch: p
         ended = replace(holds, started=0.0, phase="Succeeded", finished_at=NOW + 20.0)
         await a_record(closing.operated, "demo").close_anew([(ended, NOW + 45.0)], 60.0, last)
     assert gpu_seconds(closing.body) == pytest.approx(180.0 + 2 * 30.0)
+
+
+async def test_a_pod_whose_end_is_told_after_it_was_written_that_it_is_there_counts_until_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """The watch is behind as the cluster goes."""
+    of = cluster(gpu_pool(count=2))
+    holds = replace(pod(of, "gpu"), gpus=2, placed=NOW - 100.0)
+    async with closing_of(monkeypatch, holds) as closing:
+        holder = Holder(holds.uid, "gpu", holds.dask_name, 2, holds.placed, Cause.SPARE)
+        counted = count(Seen((holder,), NOW, pools=("gpu",)), Ledger(NOW - 200.0))
+        status = Status(pools=[counted.of("gpu").in_status(PoolStatus(name="gpu"))])
+        closing.record.note_status(of, status, None, counted, {})
+        closing.now[0] = NOW + 10.0
+        done = await closing.begin()
+        assert gpu_seconds(closing.body) == pytest.approx(2 * 110.0)
+        ended = replace(holds, started=0.0, phase="Succeeded", finished_at=NOW + 4.0)
+        closing.gone(ended, NOW + 14.0)
+        await done
+    assert gpu_seconds(closing.body) == pytest.approx(2 * 104.0)
+    (row,) = closing.body["pods"]
+    assert sum(item["gpuSeconds"] for item in row["gpuSeconds"]) == pytest.approx(2 * 104.0)
 
 
 async def test_a_pod_that_goes_while_the_last_pass_writes_counts_until_then(monkeypatch: pytest.MonkeyPatch):

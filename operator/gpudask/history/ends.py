@@ -292,6 +292,9 @@ def _stamp(pod: Pod, now: float) -> float:
 
 
 def _local(pod: Pod, now: float) -> float:
+    """Until when it held its GPUs."""
+    if pod.finished_at:
+        return pod.finished_at
     return pod.ended.at if not pod.running and pod.ended is not None and pod.ended.at else now
 
 

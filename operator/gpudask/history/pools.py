@@ -1,19 +1,35 @@
-"""The pools' rows of a record: what each is made of, and its ledger, as the status has it."""
+"""What a record has of pools: rows of what each is made of and of its ledger, as the status has it; and samples.
+
+A sample has the sizes and the demand of a time. They are taken where something changed, and thinned evenly to a bound.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from gpudask.api.pool import Pool
-from gpudask.api.record import MAX_CAUSES, MAX_OWNERS, MAX_POOLS, MAX_SECONDS, CauseSeconds, OwnerSeconds, RecordedPool
-from gpudask.api.status import PoolStatus, Status
-from gpudask.planning.ledger.counting import OTHERS
+from gpudask.api.record import (
+    MAX_CAUSES,
+    MAX_NAME,
+    MAX_OWNERS,
+    MAX_POOLS,
+    MAX_SECONDS,
+    CauseSeconds,
+    OwnerSeconds,
+    PoolSample,
+    RecordedPool,
+    Sample,
+)
+from gpudask.api.status import PoolStatus, Status, epoch, iso
+from gpudask.planning.ledger.totals import OTHERS
 
 _LABELS = 16
 _DIGITS = 3
 # A counter that has less than this share of what was recorded began anew. A new leader's estimate may be a little less.
 _RESTARTED = 0.5
+# Sizes follow each other in seconds while a cluster grows; counts of tasks change all the time.
+_SIZES_SECONDS, _COUNTS_SECONDS = 1.0, 10.0
 
 
 def rows(of: Iterable[Pool], status: Status) -> list[RecordedPool]:
@@ -22,19 +38,22 @@ def rows(of: Iterable[Pool], status: Status) -> list[RecordedPool]:
     return [_row(pools.get(row.name), row) for row in status.pools[:MAX_POOLS]]
 
 
-def merged(before: Iterable[RecordedPool], now: list[RecordedPool], *, has_ended: bool = False) -> list[RecordedPool]:
+def merged(
+    before: Iterable[RecordedPool], now: list[RecordedPool], *, has_ended: bool = False, sees_more: bool = False
+) -> list[RecordedPool]:
     """`now`, and of those from `before` that the status has no more the ones that held GPUs: their seconds were paid.
 
     A pool that leaves the spec keeps what the spec said of it. One that comes back under its name is counted from 0 by
     the status, and goes on here. What the status has of pools that have no row of their own there counts as far as
     they have none here either.
 
-    `has_ended`: the cluster had ended when `before` was written. No pool comes back then: who counts less knows less.
+    `has_ended`: the cluster had ended when `before` was written. No pool comes back then: who counts less knows less,
+    but for one who has seen the ends of more pods (`sees_more`), which `before` took to be there still.
     """
     known, counted = {pool.name: pool for pool in before}, {pool.name: pool for pool in now}
     others, more = known.pop(OTHERS, None), counted.pop(OTHERS, None)
     rows = [
-        _gone_on(pool, known[pool.name], has_ended=has_ended) if pool.name in known else pool
+        _gone_on(pool, known[pool.name], has_ended=has_ended, sees_more=sees_more) if pool.name in known else pool
         for pool in counted.values()
     ]
     rows += [_closed(pool) for pool in known.values() if pool.name not in counted and _total(pool.causes)]
@@ -65,6 +84,32 @@ def is_closed(row: RecordedPool) -> bool:
     return bool(row.causes) and row.causes == row.causes_before
 
 
+def sample(status: Status, now: float) -> Sample:
+    """The sample of `status`, without the pools that are gone; `now`: the API server's time."""
+    there = [pool for pool in status.pools if pool.pods or not pool.removed]
+    return Sample(at=iso(now, to="seconds"), pools=[_sampled(pool) for pool in there[:MAX_POOLS]])
+
+
+def is_due(before: Sample | None, now: Sample) -> bool:
+    """True if `now` says something that `before`, the last one taken, does not, and is not too soon after it."""
+    if before is None:
+        return True
+    if before.pools == now.pools:
+        return False
+    changed_size = [_size(pool) for pool in before.pools] != [_size(pool) for pool in now.pools]
+    return _at(now) - _at(before) >= (_SIZES_SECONDS if changed_size else _COUNTS_SECONDS)
+
+
+def thinned(samples: Sequence[Sample], at_most: int) -> list[Sample]:
+    """At most so many of `samples`, which are in order: those go whose neighbours are closest, never the ends."""
+    kept = list(samples)
+    times = [_at(each) for each in kept]
+    while len(kept) > max(2, at_most):
+        victim = min(range(1, len(kept) - 1), key=lambda i: times[i + 1] - times[i - 1])
+        del kept[victim], times[victim]
+    return kept[-at_most:] if at_most else []
+
+
 def _without(others: RecordedPool, rows: list[RecordedPool], counted: list[RecordedPool]) -> RecordedPool:
     """`others` of a status without what is in `rows` beyond that status' own, `counted`: that stays there."""
     causes = {row.cause: row.gpu_seconds for row in others.causes}
@@ -82,13 +127,13 @@ def _without(others: RecordedPool, rows: list[RecordedPool], counted: list[Recor
     return others.model_copy(update={"causes": left, "owners": own})
 
 
-def _gone_on(pool: RecordedPool, before: RecordedPool, *, has_ended: bool) -> RecordedPool:
+def _gone_on(pool: RecordedPool, before: RecordedPool, *, has_ended: bool, sees_more: bool) -> RecordedPool:
     """The row of a pool whose present counters are `pool`'s, and which was recorded as `before`."""
     pool = _with_origin(pool, before)
     counted = _total(before.causes) - _total(before.causes_before)
-    if has_ended and _total(pool.causes) < counted:
+    if has_ended and _total(pool.causes) < counted and not sees_more:
         return before
-    if _total(pool.causes) < counted * _RESTARTED:
+    if not has_ended and _total(pool.causes) < counted * _RESTARTED:
         before = _closed(before)
     return pool.model_copy(
         update={
@@ -148,3 +193,23 @@ def _row(pool: Pool | None, status: PoolStatus) -> RecordedPool:
         causes_before=[],
         owners_before=[],
     )
+
+
+def _sampled(pool: PoolStatus) -> PoolSample:
+    return PoolSample(
+        name=pool.name[:MAX_NAME],
+        desired=pool.desired,
+        ready=pool.ready,
+        waiting=pool.demand.waiting,
+        running=pool.demand.running,
+        gpus_held=pool.gpus_held,
+        gpus_busy=pool.gpus_busy,
+    )
+
+
+def _size(pool: PoolSample) -> tuple[str, int, int, int]:
+    return pool.name, pool.desired, pool.ready, pool.gpus_held
+
+
+def _at(sample: Sample) -> float:
+    return epoch(sample.at) or 0.0

@@ -51,10 +51,10 @@ from gpudask.api.resource import (
 )
 from gpudask.api.status import epoch, iso
 from gpudask.api.untrusted_text import quote, quote_lines
-from gpudask.history import pools, samples, tasks
+from gpudask.history import pools, tasks
 from gpudask.history.ends import PodEnd
 from gpudask.history.tasks import TaskHistory
-from gpudask.planning.ledger.counting import OTHERS
+from gpudask.planning.ledger.totals import OTHERS
 
 # Bytes of JSON of each part; together below MAX_RECORD_BYTES.
 _POD_BYTES, _SAMPLE_BYTES, _EVENT_BYTES, _ERROR_BYTES = 70_000, 55_000, 24_000, 24_000
@@ -111,14 +111,14 @@ class Notes:
 
     def add_sample(self, sample: Sample) -> None:
         """Note a sample."""
-        self.samples = samples.thinned([*self.samples, sample], MAX_SAMPLES)
+        self.samples = pools.thinned([*self.samples, sample], MAX_SAMPLES)
 
     def before(self, newer: Notes) -> Notes:
         """These notes, which could not be written, with what was noted since."""
         return Notes(
             pods=_last([*self.pods, *newer.pods], MAX_PODS),
             events=_merged_events(self.events, newer.events),
-            samples=samples.thinned([*self.samples, *newer.samples], MAX_SAMPLES),
+            samples=pools.thinned([*self.samples, *newer.samples], MAX_SAMPLES),
             history=newer.history or self.history,
             pools=newer.pools if newer.pools is not None else self.pools,
             attribution=newer.attribution if newer.attribution is not None else self.attribution,
@@ -188,10 +188,15 @@ def gone_on(record: Record, notes: Notes, now: float) -> Record:
                 "cluster": _attributed(record.cluster, notes.attribution),
                 "pools": record.pools
                 if notes.pools is None
-                else pools.merged(record.pools, notes.pools, has_ended=bool(record.ended)),
+                else pools.merged(
+                    record.pools,
+                    notes.pools,
+                    has_ended=bool(record.ended),
+                    sees_more=notes.unseen_gpus is not None and notes.unseen_gpus < record.unseen_gpus,
+                ),
                 "pods": _merged_pods(record.pods, notes.pods),
                 "events": _merged_events(record.events, notes.events),
-                "samples": samples.thinned(_ordered([*record.samples, *notes.samples]), MAX_SAMPLES),
+                "samples": pools.thinned(_ordered([*record.samples, *notes.samples]), MAX_SAMPLES),
                 "tasks": counted,
                 "errors": errors,
                 "process": process,
@@ -395,7 +400,7 @@ def _samples_within(items: Sequence[Sample]) -> list[Sample]:
     total = _total(items)
     if total <= _SAMPLE_BYTES:
         return list(items)
-    kept = samples.thinned(items, max(2, len(items) * _SAMPLE_BYTES // total))
+    kept = pools.thinned(items, max(2, len(items) * _SAMPLE_BYTES // total))
     return _last_within(kept, _SAMPLE_BYTES)
 
 

@@ -16,7 +16,8 @@ from gpudask.api.resource import parse_status
 from gpudask.api.status import PoolStatus, Status
 from gpudask.history.pools import is_closed
 from gpudask.planning.ledger.causes import Holder
-from gpudask.planning.ledger.counting import Ledger, PodCount, PoolCount, Seen, inherit
+from gpudask.planning.ledger.counting import Ledger, PodCount, Seen, inherit
+from gpudask.planning.ledger.totals import PoolCount
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,9 @@ counter that was overtaken by its own estimate adds nothing until it is there, a
 whose causes are written counts only as far as `_CARRIED_SECONDS`. Such counters are a tenant's: whatever they say, a
 worker works at most for as long as its pod holds its GPUs.
 
+A pod whose end is told late, as by a watch that is behind, was counted for too long. That is its pool's surplus: so
+much is left out of what is counted next, since counters go up only.
+
 Where an operator begins with what another one wrote (`inherit`), the time since then has the causes that the GPUs had
 then. Of pods that are gone since, and whose end nobody saw, it has half: that is off by no more than the other half.
 """
@@ -25,11 +28,11 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from gpudask.api.reasons import Cause
-from gpudask.api.status import CauseSeconds, OwnerSeconds, PoolStatus, Status, epoch
+from gpudask.api.status import Status, epoch
 from gpudask.planning.ledger.causes import Gone, Holder
+from gpudask.planning.ledger.totals import OTHERS, PoolCount, Seconds, added_owners, without
 from gpudask.scaling.demand import Demand, Worker
 
-OWNERS = 20  # kept apart in a pool; the others count under ""
 # An answer is at most so old: the long poll waits 30 s. What lies further back was not heard.
 _LONGEST_ESTIMATE_SECONDS = 60.0
 # Measured work that is credited after its time: answers come once a second where counts flap.
@@ -38,17 +41,15 @@ _SAME_SECONDS = 1e-3  # by which two readings of one counter may go back
 _GONE_KEPT = 1000  # pods that are remembered after their end: one whose label was off for a while comes back
 
 REMOVED_KEPT = 8  # pools that the spec has no more, and whose pods are gone: those with the most GPU-seconds
-OTHERS = ""  # what all further ones had, in one row: no pool can be named so
 
-_DIGITS = 3  # of GPU-seconds in the status
 _NEVER = -1.0
 _STAMP_SECONDS = 1.0  # by which a stamp may be off: it has whole seconds, and another machine's clock
 # For how long a status may be on its way, as while the API server hangs; and how far the API server's time, as two
 # operators know it, may differ.
 WRITE_SECONDS, _CLOCKS_SECONDS = 30.0, 0.2
+_BEHIND_SECONDS = 30.0  # for how long another operator may have counted a pod that had ended: its watch was behind
 _MOST = 1e18  # of a sum of shares: beyond it is none
 
-Seconds = Mapping[Cause, float]  # GPU-seconds
 Key = tuple[str, str, str]  # a worker process: its scheduler process, its name, its address
 
 
@@ -81,47 +82,6 @@ class PodCount:
 
 
 @dataclass(frozen=True, slots=True)
-class PoolCount:
-    """A pool's totals, and its GPUs by cause now. `changed`: whether the last count added anything."""
-
-    seconds: Seconds = field(default_factory=dict)
-    owners: Mapping[str, float] = field(default_factory=dict)
-    gpus: Mapping[Cause, int] = field(default_factory=dict)
-    changed: bool = False
-
-    def causes(self) -> list[CauseSeconds]:
-        """The status' `causes`, by precedence: those that hold GPUs, or did."""
-        return [
-            CauseSeconds(
-                cause=cause, gpus=self.gpus.get(cause, 0), gpu_seconds=round(self.seconds.get(cause, 0.0), _DIGITS)
-            )
-            for cause in Cause
-            if self.gpus.get(cause) or self.seconds.get(cause)
-        ]
-
-    def owner_rows(self) -> list[OwnerSeconds]:
-        """The status' `owners`, by name."""
-        return [
-            OwnerSeconds(owner=owner, gpu_seconds=round(seconds, _DIGITS))
-            for owner, seconds in sorted(self.owners.items())
-        ]
-
-    def in_status(self, row: PoolStatus) -> PoolStatus:
-        """`row` with these counters."""
-        causes = self.causes()
-        return row.model_copy(
-            update={
-                "gpus_held": sum(each.gpus for each in causes),
-                "gpus_busy": self.gpus.get(Cause.WORKING, 0),
-                "gpu_seconds_held": round(sum(each.gpu_seconds for each in causes), _DIGITS),
-                "gpu_seconds_used": round(self.seconds.get(Cause.WORKING, 0.0), _DIGITS),
-                "causes": causes,
-                "owners": self.owner_rows(),
-            }
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Ledger:
     """What is counted up to `at`, in seconds since the epoch: this process's memory between two passes.
 
@@ -150,6 +110,10 @@ class Ledger:
         held = sum(sum(pool.seconds.values()) for pool in self.pools.values())
         working = sum(pool.seconds.get(Cause.WORKING, 0.0) for pool in self.pools.values())
         return f"{100 * working / held:.0f}%" if held else ""
+
+    def settled(self) -> Ledger:
+        """The same without the surplus of any pool: for who tells the end of a cluster."""
+        return replace(self, pools={name: pool.settled() for name, pool in self.pools.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,42 +170,14 @@ def inherit(seen: Seen, status: Status, counted_at: float | None = None, *, gone
     written = epoch(status.counted_at)
     since = _counted_since(None if written is None else written - seen.server_ahead, counted_at)
     since = _NEVER if since is None else min(since, seen.now)
-    before = Ledger(since, {row.name: _totals(row) for row in status.pools})
-    adding = _Count(seen, before)
-    room = Counter({name: sum(pool.gpus.values()) for name, pool in before.pools.items()})
-    rests: defaultdict[str, Counter[Cause]] = defaultdict(Counter)  # pool -> the causes of these pods' GPUs now
-    gap: defaultdict[str, float] = defaultdict(float)  # pool -> GPU-seconds since then of the pods that were there then
+    taking = _Takeover(seen, Ledger(since, {row.name: PoolCount.of(row) for row in status.pools}))
     for holder in sorted(seen.holders, key=lambda each: each.placed):
         # Both by Kubernetes' clocks, where neither was seen: ours may have learned of them only since.
         by_stamps = counted_at is None and written is not None and holder.stamp
-        earlier = written - holder.stamp if by_stamps and written is not None else since - holder.placed
-        if _was_counted(earlier, holder.gpus, room[holder.pool]):
-            room[holder.pool] -= holder.gpus
-            rests[holder.pool][holder.rest] += holder.gpus
-            gap[holder.pool] += holder.gpus * (seen.now - since)
-            adding.take_over(holder)
-        else:
-            adding.hold(holder, None, _begun(holder.placed, since, before.of(holder.pool)))
+        taking.hold(holder, written - holder.stamp if by_stamps and written is not None else since - holder.placed)
     for gone in seen.ended():
-        earlier = since - gone.placed
-        if gone.at <= since:
-            if since - gone.at <= _STAMP_SECONDS and _was_counted(earlier, gone.gpus, room[gone.pool]):
-                room[gone.pool] -= gone.gpus  # it went as this was counted: it is nobody's half gap
-            adding.forget(gone.uid, gone.at)
-        elif _was_counted(earlier, gone.gpus, room[gone.pool]):
-            room[gone.pool] -= gone.gpus
-            gap[gone.pool] += gone.gpus * (gone.at - since)
-            adding.forget(gone.uid, gone.at)
-        elif _had_ended(gone, since, before.of(gone.pool)):
-            adding.forget(gone.uid, gone.at)
-        else:
-            adding.end(gone.holder, None, _begun(gone.placed, since, before.of(gone.pool)), gone.at)
-    unseen = max(0.0, (seen.now if gone_by is None else min(gone_by, seen.now)) - since)
-    for name, left in (+room).items():
-        gap[name] += left * unseen / 2
-    for name, gpu_seconds in gap.items():
-        adding.add_gap(name, before.of(name).gpus or rests[name], gpu_seconds)
-    return replace(adding.ledger(), unseen=(+room).total())
+        taking.end(gone)
+    return taking.ledger(seen.now if gone_by is None else min(gone_by, seen.now))
 
 
 def _counted_since(told: float | None, came: float | None) -> float | None:
@@ -253,11 +189,6 @@ def _counted_since(told: float | None, came: float | None) -> float | None:
     if told is None or came is None:
         return told if came is None else came
     return min(told, came) if came - WRITE_SECONDS <= told <= came + _CLOCKS_SECONDS else came
-
-
-def _was_counted(earlier: float, gpus: int, room: int) -> bool:
-    """Whether a pod that got its node so many seconds before a count is one of those that held the `room` GPUs then."""
-    return earlier >= -_STAMP_SECONDS and room >= gpus
 
 
 def _had_ended(gone: Gone, since: float, pool: PoolCount) -> bool:
@@ -327,6 +258,7 @@ class _Count:
         self._pods: dict[str, PodCount] = {}
         self._ended: dict[str, PodCount] = {}
         self._gone = dict(before.gone)
+        self._surplus: defaultdict[str, float] = defaultdict(float)  # by pool
 
     def hold(self, holder: Holder, known: PodCount | None, since: float) -> None:
         """Count a pod that has held its GPUs from `since` until now, and holds them."""
@@ -346,8 +278,18 @@ class _Count:
 
     def end(self, holder: Holder, known: PodCount | None, since: float, until: float) -> None:
         """Count a pod that held its GPUs from `since` until `until`, and holds them no more."""
-        self._ended[holder.uid] = self._counted(holder, known, since, until)
+        counted = self._counted(holder, known, since, until)
+        if known is not None and until < since:
+            surplus = self.add_surplus(holder, until, since)
+            counted = replace(counted, seconds=without(surplus, counted.seconds)[0])
+        self._ended[holder.uid] = counted
         self.forget(holder.uid, max(since, until))
+
+    def add_surplus(self, holder: Holder, ended: float, since: float) -> float:
+        """Note that a pod which had `ended` was counted until `since`; the GPU-seconds."""
+        surplus = holder.gpus * (since - max(ended, holder.placed))
+        self._surplus[holder.pool] += surplus
+        return surplus
 
     def forget(self, uid: str, at: float) -> None:
         """Count a pod no more until it is seen to hold GPUs again."""
@@ -364,13 +306,13 @@ class _Count:
 
     def ledger(self) -> Ledger:
         """The ledger with all that was added."""
-        names = dict.fromkeys([*self._before.pools, *self._gpus, *self._seconds])
+        names = dict.fromkeys([*self._before.pools, *self._gpus, *self._seconds, *self._surplus])
         stay = {OTHERS, *self._seen.pools, *self._gpus}
         pools = {name: self._pool(name) for name in names}
         totals = {name: sum(pools[name].seconds.values()) for name in names if name not in stay}
         for name in sorted(totals, key=lambda each: -totals[each])[REMOVED_KEPT:]:
             if totals[name]:
-                pools[OTHERS] = _with(pools.get(OTHERS, PoolCount()), pools[name])
+                pools[OTHERS] = pools.get(OTHERS, PoolCount()).with_others(pools[name])
             del pools[name]
         pools = {name: pool for name, pool in pools.items() if totals.get(name, 1.0)}
         return Ledger(max(self._seen.now, self._before.at), pools, self._pods, self._ended, self._remembered())
@@ -385,12 +327,16 @@ class _Count:
         return {uid: at for uid, at in self._gone.items() if uid not in forgotten}
 
     def _pool(self, name: str) -> PoolCount:
-        before, added = self._before.of(name), self._seconds[name]
+        before, work = self._before.of(name), self._seconds[name].get(Cause.WORKING, 0.0)
+        rest: Seconds = {cause: amount for cause, amount in self._seconds[name].items() if cause is not Cause.WORKING}
+        added, surplus = without(before.surplus + self._surplus[name], rest)
+        added |= {Cause.WORKING: work} if work else {}
         seconds = defaultdict(float, before.seconds)
         for cause, amount in added.items():
             seconds[cause] += amount
-        owners = _owners(before.owners, self._owners[name])
-        return PoolCount(dict(seconds), owners, dict(self._gpus[name]), changed=any(added.values()))
+        owners = added_owners(before.owners, self._owners[name])
+        changed = any(added.values())
+        return PoolCount(dict(seconds), owners, dict(self._gpus[name]), changed=changed, surplus=surplus)
 
     def _counted(self, holder: Holder, known: PodCount | None, since: float, until: float) -> PodCount:
         """The pod with its GPU-seconds from `since` until `until`, which are its pool's as well."""
@@ -454,21 +400,66 @@ class _Count:
         self._gpus[holder.pool][holder.rest] += holder.gpus - working
 
 
-def _with(pool: PoolCount, other: PoolCount) -> PoolCount:
-    """`pool` with what `other`, which holds no GPUs any more, has held."""
-    seconds = defaultdict(float, pool.seconds)
-    for cause, amount in other.seconds.items():
-        seconds[cause] += amount
-    return PoolCount(dict(seconds), _owners(pool.owners, other.owners), pool.gpus, changed=True)
+class _Takeover:
+    """A count that goes on from another operator's, `before`, which has GPUs and not whose: pods are matched with them.
 
+    What no pod is found for was gone before anybody saw that.
+    """
 
-def _owners(before: Mapping[str, float], more: Mapping[str, float]) -> dict[str, float]:
-    """The sums; those of owners beyond the first ones are under an empty name."""
-    owners = defaultdict(float, before)
-    for owner, amount in more.items():
-        has_room = len(owners) - ("" in owners) < OWNERS
-        owners[owner if owner in owners or has_room else ""] += amount
-    return dict(owners)
+    def __init__(self, seen: Seen, before: Ledger) -> None:
+        self._now, self._before = seen.now, before
+        self._count = _Count(seen, before)
+        self._room = Counter({name: sum(pool.gpus.values()) for name, pool in before.pools.items()})
+        self._rests: defaultdict[str, Counter[Cause]] = defaultdict(Counter)  # pool -> causes of these pods' GPUs now
+        self._gap: defaultdict[str, float] = defaultdict(float)  # pool -> GPU-seconds since then of those pods
+        self._late: list[Gone] = []  # had ended by then, and perhaps nobody had told who counted
+
+    def hold(self, holder: Holder, earlier: float) -> None:
+        """Count a pod that holds its GPUs, and got its node so many seconds before `before`."""
+        since, pool = self._before.at, holder.pool
+        if self._was_counted(holder, earlier):
+            self._rests[pool][holder.rest] += holder.gpus
+            self._gap[pool] += holder.gpus * (self._now - since)
+            self._count.take_over(holder)
+        else:
+            self._count.hold(holder, None, _begun(holder.placed, since, self._before.of(pool)))
+
+    def end(self, gone: Gone) -> None:
+        """Count a pod that holds its GPUs no more."""
+        since, holder, pool = self._before.at, gone.holder, self._before.of(gone.pool)
+        earlier = since - gone.placed
+        if gone.at <= since:
+            if since - gone.at <= _STAMP_SECONDS:
+                self._was_counted(holder, earlier)  # it went as this was counted: it is nobody's half gap
+            elif gone.is_stamped and since - gone.at <= _BEHIND_SECONDS:
+                self._late.append(gone)
+            self._count.forget(gone.uid, gone.at)
+        elif self._was_counted(holder, earlier):
+            self._gap[gone.pool] += gone.gpus * (gone.at - since)
+            self._count.forget(gone.uid, gone.at)
+        elif _had_ended(gone, since, pool):
+            self._count.forget(gone.uid, gone.at)
+        else:
+            self._count.end(holder, None, _begun(gone.placed, since, pool), gone.at)
+
+    def ledger(self, gone_by: float) -> Ledger:
+        """The ledger; what no pod was found for was gone by that time, and has half of the time until then."""
+        since = self._before.at
+        for gone in sorted(self._late, key=lambda each: -each.at):
+            if self._was_counted(gone.holder, since - gone.placed):
+                self._count.add_surplus(gone.holder, gone.at, since)
+        for name, left in (+self._room).items():
+            self._gap[name] += left * max(0.0, gone_by - since) / 2
+        for name, gpu_seconds in self._gap.items():
+            self._count.add_gap(name, self._before.of(name).gpus or self._rests[name], gpu_seconds)
+        return replace(self._count.ledger(), unseen=(+self._room).total())
+
+    def _was_counted(self, holder: Holder, earlier: float) -> bool:
+        """Whether a pod that got its node so many seconds before is one of those that held the GPUs; it takes room."""
+        is_one = earlier >= -_STAMP_SECONDS and self._room[holder.pool] >= holder.gpus
+        if is_one:
+            self._room[holder.pool] -= holder.gpus
+        return is_one
 
 
 def _gpus(holder: Holder, worker: str) -> int:
@@ -478,22 +469,3 @@ def _gpus(holder: Holder, worker: str) -> int:
 
 def _counter(worker: Worker, estimate: _Estimate, credited: float) -> WorkerCount:
     return WorkerCount(worker.busy_seconds, credited, bool(worker.own), estimate.owners, estimate.shares)
-
-
-def _totals(row: PoolStatus) -> PoolCount:
-    """The counters of a status; of an older operator's, or where the definition is older, the two sums that it has."""
-    causes = {each.cause: each for each in row.causes}
-    seconds: defaultdict[Cause, float] = defaultdict(float)
-    gpus: Counter[Cause] = Counter()
-    if not causes:
-        held, used = max(0.0, row.gpu_seconds_held), max(0.0, row.gpu_seconds_used)
-        seconds[Cause.WORKING] = min(used, held)
-        seconds[Cause.WAITING_IDLE_TIMEOUT] = max(0.0, held - used)
-        gpus[Cause.WORKING] = max(0, min(row.gpus_busy, row.gpus_held))
-        gpus[Cause.WAITING_IDLE_TIMEOUT] = max(0, row.gpus_held) - gpus[Cause.WORKING]
-    for name, each in causes.items():
-        cause = Cause(name) if name in set(Cause) else Cause.WAITING_IDLE_TIMEOUT  # a newer operator's
-        seconds[cause] += max(0.0, each.gpu_seconds)
-        gpus[cause] += max(0, each.gpus)
-    owners = {each.owner: max(0.0, each.gpu_seconds) for each in row.owners[: OWNERS + 1]}
-    return PoolCount({cause: amount for cause, amount in seconds.items() if amount}, owners, +gpus)

@@ -21,7 +21,7 @@ from gpudask.api.spec import Spec
 from gpudask.api.status import Status, epoch, iso
 from gpudask.clients.errors import ApiError, SchedulerError
 from gpudask.clients.flow_control import CLUSTER, Backoff, FairQueue, RateLimiter
-from gpudask.history import pools, record, samples
+from gpudask.history import pools, record
 from gpudask.history.ends import LogSource, PodEnd, PodWatch, gone_end, with_log
 from gpudask.history.record import Notes, ended_unseen, recorded_pod
 from gpudask.history.tasks import TaskHistory
@@ -142,8 +142,8 @@ class ClusterRecord:
             return
         keep, longest = cluster.spec.history.keep_seconds, self._records.settings.keep_seconds
         self._subject = replace(self._subject, keep_seconds=longest if keep is None else min(keep, longest))
-        sample = samples.take(status, self._server_time())
-        if samples.is_due(self._sampled, sample):
+        sample = pools.sample(status, self._server_time())
+        if pools.is_due(self._sampled, sample):
             self._sampled = sample
             self._notes.add_sample(sample)
         self._spec = cluster.spec
@@ -367,7 +367,7 @@ class ClusterRecord:
             self._unseen_gpus = counted.unseen
         else:
             return
-        self.note_count(recount(status, counted, self._server_time()), counted)
+        self.note_count(recount(status, counted.settled(), self._server_time()), counted)
         self._notes.unseen_gpus = self._unseen_gpus + counted.gpus
 
     @property
