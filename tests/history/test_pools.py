@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gpudask.api.reasons import Cause
 from gpudask.api.record import MAX_POOLS, RecordedPool
 from gpudask.api.status import CauseSeconds, OwnerSeconds, PoolStatus, Status
 from gpudask.history import pools
+from gpudask.history.pools import Ending
 from tests.planning.builders import cluster, gpu_pool
 
 
@@ -67,15 +70,17 @@ def test_a_new_leaders_estimate_that_is_a_little_less_counts_nothing_twice():
 
 
 def test_once_a_cluster_has_ended_no_pool_comes_back_and_who_counts_less_knows_less():
-    (found,) = pools.merged([row("gpu", working=70.0)], [row("gpu", working=6.0)], has_ended=True)
+    (found,) = pools.merged([row("gpu", working=70.0)], [row("gpu", working=6.0)], Ending.GUESSED)
     assert total(found) == 70.0
-    (found,) = pools.merged([found], [row("gpu", working=71.0)], has_ended=True)
+    (found,) = pools.merged([found], [row("gpu", working=71.0)], Ending.GUESSED)
     assert total(found) == 71.0
 
 
-def test_who_has_seen_the_ends_of_more_pods_knows_more_though_that_is_less():
-    (found,) = pools.merged([row("gpu", working=70.0)], [row("gpu", working=6.0)], has_ended=True, sees_more=True)
-    assert total(found) == 6.0
+@pytest.mark.parametrize("more", [6.0, 90.0])
+def test_an_end_that_was_told_whole_stays_and_one_that_is_corrected_does_not(more: float):
+    before, now = [row("gpu", working=70.0)], [row("gpu", working=more)]
+    assert [total(pool) for pool in pools.merged(before, now, Ending.TOLD)] == [70.0]
+    assert [total(pool) for pool in pools.merged(before, now, Ending.CORRECTED)] == [more]
 
 
 def test_a_pool_that_held_nothing_yet_is_not_closed():

@@ -653,6 +653,31 @@ async def test_an_end_that_was_seen_by_who_did_not_lead_is_counted_by_the_last_s
     assert "EndedUnseen" not in {event["reason"] for event in closing.body.get("events", ())}
 
 
+async def test_a_cluster_that_went_before_anything_was_written_of_it_has_a_record(monkeypatch: pytest.MonkeyPatch):
+    """Who led was killed, and this operator has seen all."""
+    holds = replace(pod(cluster(gpu_pool(count=2)), "gpu"), gpus=2, placed=NOW - 100.0)
+    async with closing_of(monkeypatch) as closing:
+        closing.now[0] = NOW + 60.0
+        last = replace(a_last_status("gpu", 180.0, NOW - 10.0, ended=NOW + 15.0), created=iso(NOW - 120.0))
+        await closing.record.close_anew([(replace(holds, started=0.0), NOW + 20.0)], None, last)
+    assert gpu_seconds(closing.body) == pytest.approx(180.0 + 2 * 30.0)
+    assert closing.body["cluster"]["created"] == iso(NOW - 120.0)
+    assert list(closing.rows) == [holds.name]
+
+
+async def test_an_end_that_was_told_whole_stays_whoever_tells_it_again(monkeypatch: pytest.MonkeyPatch):
+    """As one whose watch was behind, and to whom the cluster was there for longer."""
+    async with closing_of(monkeypatch) as closing:
+        last = a_last_status("gpu", 180.0, NOW - 10.0, ended=NOW)
+        holds = replace(pod(cluster(gpu_pool(count=2)), "gpu"), gpus=2, placed=NOW - 100.0, started=0.0)
+        await closing.record.close_anew([(holds, NOW + 5.0)], None, last)
+        told = gpu_seconds(closing.body)
+        closing.now[0] = NOW + 60.0
+        await a_record(closing.operated, "demo").close_anew([], None, last)
+    assert gpu_seconds(closing.body) == told == 180.0 + 2 * 15.0
+    assert "unseenGpus" not in closing.body
+
+
 async def test_a_pod_whose_end_was_seen_late_counts_until_its_end(monkeypatch: pytest.MonkeyPatch):
     """As by an operator that was frozen: Kubernetes stamped the end, and then the pod went."""
     holds = replace(pod(cluster(gpu_pool(count=2)), "gpu"), gpus=2, placed=NOW - 100.0)

@@ -89,6 +89,9 @@ def context(*known: str) -> Any:
         pods=pods,
         clock=time.monotonic,
         events=SimpleNamespace(forget=lambda _: None),
+        records=None,
+        api=None,
+        random=lambda: 0.0,
     )
 
 
@@ -213,18 +216,6 @@ async def test_of_a_cluster_that_is_gone_no_pod_is_kept_once_its_record_is_close
     assert [pod() for pod in kept] == [None, None]
 
 
-async def test_of_a_cluster_that_is_left_to_others_pods_are_kept_until_its_end_is_told():
-    registry = Registry()
-    registry.lead(context("team"))
-    registry.cluster_changed(body("stays"))
-    assert await acting() == ["stays"]
-    await registry.stand_by()
-    registry.cluster_deleted(body("stays")["metadata"])  # while nobody leads
-    registry.pod_gone(GonePod("stays"))  # type: ignore[arg-type]
-    registry.lead(context("team"))
-    assert registry.knows_more(Identity("stays", "team", "stays"))
-
-
 class Anew:
     """A record that is gone on with."""
 
@@ -233,8 +224,31 @@ class Anew:
     def __init__(self, *_: Any) -> None:
         self.is_closed = True
 
-    async def close_anew(self, gone: Any, _keep_seconds: float, last: LastStatus | None) -> None:
+    async def close_anew(self, gone: Any, _keep_seconds: float | None, last: LastStatus | None) -> None:
         self.told.append(([pod.uid for pod, _ in gone], last))
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(50.0, [["pod"]]), (70.0, [])], ids=["just before", "long ago"])
+async def test_a_cluster_that_went_just_before_is_told_of_as_soon_as_one_leads(
+    seconds: float, told: list[list[str]], monkeypatch: pytest.MonkeyPatch
+):
+    """Who led may have died with its end on its hands, and who knows it now may die before the next sweep."""
+    monkeypatch.setattr(module, "ClusterRecord", Anew)
+    monkeypatch.setattr(Anew, "told", [])
+    now = [1000.0]
+    registry = Registry(lambda: now[0])
+    registry.lead(context("team"))
+    registry.cluster_changed(body("stays"))
+    assert await acting() == ["stays"]
+    await registry.stand_by()
+    registry.cluster_deleted(body("stays")["metadata"])  # while nobody leads
+    registry.pod_gone(GonePod("stays", "pod"))  # type: ignore[arg-type]
+    now[0] += seconds
+    registry.lead(context("team"))
+    assert registry.knows_more(Identity("stays", "team", "stays")) == (not told)
+    await acting()
+    assert [gone for gone, _ in Anew.told] == told
+    assert not told or Anew.told[0][1].name == "stays"  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("ends_by_itself", [False, True])
@@ -260,9 +274,8 @@ async def test_what_a_loop_has_seen_is_known_though_another_operator_has_to_tell
         await registry.stand_by()
         registry.cluster_deleted(body("ends")["metadata"])
     registry.lead(context("team"))
-    assert registry.knows_more(cluster)
-    registry.close_anew(cluster, 60.0)
     await acting()
+    assert not registry.knows_more(cluster)
     ((gone, last),) = Anew.told
     assert gone == ["first", "second"], "the status may have been on its way while the first went"
     assert last is not None

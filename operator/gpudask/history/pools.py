@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from enum import Enum, auto
 
 from gpudask.api.pool import Pool
 from gpudask.api.record import (
@@ -38,24 +39,25 @@ def rows(of: Iterable[Pool], status: Status) -> list[RecordedPool]:
     return [_row(pools.get(row.name), row) for row in status.pools[:MAX_POOLS]]
 
 
-def merged(
-    before: Iterable[RecordedPool], now: list[RecordedPool], *, has_ended: bool = False, sees_more: bool = False
-) -> list[RecordedPool]:
+class Ending(Enum):
+    """What a record has of the end of its cluster, for who would write it anew. After it no pool comes back."""
+
+    NONE = auto()  # the cluster is there
+    TOLD = auto()  # all: who comes later knows no better
+    GUESSED = auto()  # nobody has seen the end of some pods: who counts less knows less
+    CORRECTED = auto()  # a part: who wrote it goes on, or it is one who has seen the ends of more pods
+
+
+def merged(before: Iterable[RecordedPool], now: list[RecordedPool], ending: Ending = Ending.NONE) -> list[RecordedPool]:
     """`now`, and of those from `before` that the status has no more the ones that held GPUs: their seconds were paid.
 
     A pool that leaves the spec keeps what the spec said of it. One that comes back under its name is counted from 0 by
     the status, and goes on here. What the status has of pools that have no row of their own there counts as far as
     they have none here either.
-
-    `has_ended`: the cluster had ended when `before` was written. No pool comes back then: who counts less knows less,
-    but for one who has seen the ends of more pods (`sees_more`), which `before` took to be there still.
     """
     known, counted = {pool.name: pool for pool in before}, {pool.name: pool for pool in now}
     others, more = known.pop(OTHERS, None), counted.pop(OTHERS, None)
-    rows = [
-        _gone_on(pool, known[pool.name], has_ended=has_ended, sees_more=sees_more) if pool.name in known else pool
-        for pool in counted.values()
-    ]
+    rows = [_gone_on(pool, known[pool.name], ending) if pool.name in known else pool for pool in counted.values()]
     rows += [_closed(pool) for pool in known.values() if pool.name not in counted and _total(pool.causes)]
     if more is not None:
         more = _without(more, rows, list(counted.values()))
@@ -127,13 +129,13 @@ def _without(others: RecordedPool, rows: list[RecordedPool], counted: list[Recor
     return others.model_copy(update={"causes": left, "owners": own})
 
 
-def _gone_on(pool: RecordedPool, before: RecordedPool, *, has_ended: bool, sees_more: bool) -> RecordedPool:
+def _gone_on(pool: RecordedPool, before: RecordedPool, ending: Ending) -> RecordedPool:
     """The row of a pool whose present counters are `pool`'s, and which was recorded as `before`."""
     pool = _with_origin(pool, before)
     counted = _total(before.causes) - _total(before.causes_before)
-    if has_ended and _total(pool.causes) < counted and not sees_more:
+    if ending is Ending.TOLD or (ending is Ending.GUESSED and _total(pool.causes) < counted):
         return before
-    if not has_ended and _total(pool.causes) < counted * _RESTARTED:
+    if ending is Ending.NONE and _total(pool.causes) < counted * _RESTARTED:
         before = _closed(before)
     return pool.model_copy(
         update={

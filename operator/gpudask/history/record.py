@@ -53,6 +53,7 @@ from gpudask.api.status import epoch, iso
 from gpudask.api.untrusted_text import quote, quote_lines
 from gpudask.history import pools, tasks
 from gpudask.history.ends import PodEnd
+from gpudask.history.pools import Ending
 from gpudask.history.tasks import TaskHistory
 from gpudask.planning.ledger.totals import OTHERS
 
@@ -66,6 +67,7 @@ _SHORTEST_LOG = 20  # characters
 _READ_AT_MOST = 4  # times as many items as are kept are looked at, of what somebody may have written
 # Of a pod's ledger: what is too little to be told, and how far its stamps, in whole seconds, may differ from it.
 _LEAST_SECONDS, _SAME_SECONDS, _UNKNOWN = 0.05, 2.0, "unknown"
+_ENDED_UNSEEN = "EndedUnseen"
 _SAME_ERROR_SECONDS = 5.0  # ages are told, and two answers differ by what they took
 
 AnyPart = TypeVar("AnyPart", bound=Part)
@@ -74,7 +76,7 @@ AnyPart = TypeVar("AnyPart", bound=Part)
 def ended_unseen(at: str) -> RecordedEvent:
     """The event of a cluster that nobody saw end: `at`, when that was noticed."""
     why = "it was deleted while no operator watched: when is not known"
-    return RecordedEvent(at=at, reason="EndedUnseen", message=why)
+    return RecordedEvent(at=at, reason=_ENDED_UNSEEN, message=why)
 
 
 @dataclass(slots=True)
@@ -83,7 +85,7 @@ class Notes:
 
     `history`: the scheduler's last answer on its tasks. `attribution`: what the cluster's labels and annotations say of
     who pays; None: as before. `ended`: when the cluster was deleted; empty: it is there. `unseen_gpus`: as the
-    record's; None: as before.
+    record's; None: as before. `corrects`: who noted this has written the cluster's end, and goes on with it.
     """
 
     pods: list[RecordedPod] = field(default_factory=list)
@@ -95,6 +97,7 @@ class Notes:
     report: str = ""
     ended: str = ""
     unseen_gpus: int | None = None
+    corrects: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -125,6 +128,7 @@ class Notes:
             report=newer.report or self.report,
             ended=newer.ended or self.ended,
             unseen_gpus=newer.unseen_gpus if newer.unseen_gpus is not None else self.unseen_gpus,
+            corrects=newer.corrects,
         )
 
 
@@ -170,7 +174,7 @@ def ends_of(record: Record) -> list[tuple[str, bool, int]]:
 
 def gone_on(record: Record, notes: Notes, now: float) -> Record:
     """`record` with `notes`, bounded."""
-    history = notes.history
+    history, ending = notes.history, _ending(record, notes)
     before, process = list(record.tasks_before), record.process
     counted, errors = list(record.tasks), list(record.errors)
     if history is not None:
@@ -183,17 +187,10 @@ def gone_on(record: Record, notes: Notes, now: float) -> Record:
             update={
                 "updated": iso(now, to="seconds"),
                 "ended": record.ended or notes.ended,
-                "unseen_gpus": record.unseen_gpus if notes.unseen_gpus is None else notes.unseen_gpus,
+                "unseen_gpus": _unseen_gpus(record, notes, ending),
                 "report": notes.report or record.report,
                 "cluster": _attributed(record.cluster, notes.attribution),
-                "pools": record.pools
-                if notes.pools is None
-                else pools.merged(
-                    record.pools,
-                    notes.pools,
-                    has_ended=bool(record.ended),
-                    sees_more=notes.unseen_gpus is not None and notes.unseen_gpus < record.unseen_gpus,
-                ),
+                "pools": record.pools if notes.pools is None else pools.merged(record.pools, notes.pools, ending),
                 "pods": _merged_pods(record.pods, notes.pods),
                 "events": _merged_events(record.events, notes.events),
                 "samples": pools.thinned(_ordered([*record.samples, *notes.samples]), MAX_SAMPLES),
@@ -204,6 +201,22 @@ def gone_on(record: Record, notes: Notes, now: float) -> Record:
             }
         )
     )
+
+
+def _ending(record: Record, notes: Notes) -> Ending:
+    """What `record` has of the end of its cluster, for who comes with `notes`."""
+    if not record.ended:
+        return Ending.NONE
+    if notes.corrects or (notes.unseen_gpus is not None and notes.unseen_gpus < record.unseen_gpus):
+        return Ending.CORRECTED
+    is_guess = record.unseen_gpus or any(event.reason == _ENDED_UNSEEN for event in record.events)
+    return Ending.GUESSED if is_guess else Ending.TOLD
+
+
+def _unseen_gpus(record: Record, notes: Notes, ending: Ending) -> int:
+    if notes.unseen_gpus is None or ending is Ending.TOLD:
+        return record.unseen_gpus
+    return min(record.unseen_gpus, notes.unseen_gpus) if ending is Ending.GUESSED else notes.unseen_gpus
 
 
 def bounded(record: Record) -> Record:

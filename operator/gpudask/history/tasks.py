@@ -23,7 +23,7 @@ from gpudask.api.record import (
 )
 from gpudask.api.status import iso
 from gpudask.api.untrusted_text import quote, quote_lines
-from gpudask.scaling.demand import PROTOCOL, UnknownProtocolError
+from gpudask.scaling.demand import PROTOCOL, Demand, UnknownProtocolError
 
 _LOOKED_AT = 4  # times as many rows as are kept are looked at
 _LONGEST_SECONDS = 1e9
@@ -37,6 +37,28 @@ class TaskHistory:
     scheduler_id: str
     tasks: tuple[PrefixTasks, ...]
     errors: tuple[TaskError, ...]
+
+
+class TaskNews:
+    """Whether a scheduler has news of its tasks. `must_ask`: it has. `must_hurry`: some of them failed."""
+
+    def __init__(self) -> None:
+        self.must_ask = self.must_hurry = False
+        self._heard = "", 0, 0  # the scheduler's process, tasks ended, and errors
+
+    def hear(self, demand: Demand) -> None:
+        """Note what it says, with the demand, of how many ended and failed."""
+        ended = sum(worker.tasks_done or 0 for worker in demand.workers)
+        process, _, erred = before = self._heard
+        self._heard = demand.scheduler_id, ended, demand.erred
+        if process != demand.scheduler_id:
+            before, erred = (demand.scheduler_id, 0, 0), 0
+        self.must_ask |= self._heard != before
+        self.must_hurry |= demand.erred > erred
+
+    def asked(self) -> None:
+        """Note that it was asked for them."""
+        self.must_ask = self.must_hurry = False
 
 
 def parse(answer: Any, now: float) -> TaskHistory:

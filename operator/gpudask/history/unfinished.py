@@ -5,6 +5,7 @@ That is the last status of the cluster, where it was seen, or else what its reco
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from gpudask.api import Json
 from gpudask.api.reasons import Cause
 from gpudask.api.record import CauseSeconds, OwnerSeconds, Record, RecordedPool
 from gpudask.api.resource import parse_status
+from gpudask.api.spec import History
 from gpudask.api.status import PoolStatus, Status
 from gpudask.history.pools import is_closed
 from gpudask.planning.ledger.causes import Holder
@@ -25,22 +27,31 @@ class LastStatus:
     """The last that was seen of a cluster's status, which another operator wrote.
 
     `counted_at`: when the count in it was seen to come; None: it was there before. `ended`: when the cluster was seen
-    deleted; None: it was there. Both by the operator's clock.
+    deleted; None: it was there. Both by the operator's clock. `name`, `created`: the cluster's, and its
+    creationTimestamp. `keep_seconds`: for how long its record is to stay; None: as long as any.
     """
 
     body: Json
     counted_at: float | None
     ended: float | None = None
+    name: str = ""
+    created: str = ""
+    keep_seconds: float | None = None
 
     @classmethod
     def of(cls, body: Json, counted_at: float | None, ended: float | None = None) -> LastStatus:
         """That of a cluster's body, of which nothing else is kept."""
-        return cls({"status": body.get("status")}, counted_at, ended)
+        metadata, spec = body.get("metadata", {}), body.get("spec")
+        name, created = (str(metadata.get(key, "")) for key in ("name", "creationTimestamp"))
+        keep = None
+        with contextlib.suppress(ValueError):  # it cannot be read: nothing was made by it
+            keep = History.model_validate(spec.get("history", {}) if isinstance(spec, dict) else {}).keep_seconds
+        return cls({"status": body.get("status")}, counted_at, ended, name, created, keep)
 
     def shifted(self, seconds: float) -> LastStatus:
         """The same by a clock that is so many seconds ahead."""
         counted_at, ended = (None if at is None else at + seconds for at in (self.counted_at, self.ended))
-        return LastStatus(self.body, counted_at, ended)
+        return replace(self, counted_at=counted_at, ended=ended)
 
     def gone_on(self, seen: Seen) -> tuple[Status, Ledger]:
         """That status, and its ledger up to now; `seen` without pools."""

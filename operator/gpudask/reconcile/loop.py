@@ -38,6 +38,8 @@ _COUNTS_SECONDS = 0.2
 _GONE_KEPT = 1000  # pods that go are remembered until a status, or the record of their cluster, has counted them
 _CLOSED_KEPT = 1000  # clusters that ended while this operator led
 _LAST_KEPT = 200  # clusters that ended, and whose record this operator has not closed
+# Who led may have ended so long before the next one leads, and with the end of a cluster on its hands.
+_UNTOLD_SECONDS = 60.0
 # How long an operator that ends waits for records of clusters that are gone; the next one goes on with them.
 _CLOSING_SECONDS = 1.0
 
@@ -233,6 +235,7 @@ class Registry:
         """Start the loops of all clusters, and of those to come. `definitions`: of the mirror, if any."""
         self._context, self._definitions, self._leads = context, definitions, True
         self.start_loops()
+        self._tell_ends()
         if definitions is not None:
             known = lambda key: self._bodies.get(self._named.get(key, ""))  # noqa: E731 - of this registry
             self._serving = Serving(context, definitions, known, self.find_job)
@@ -242,6 +245,13 @@ class Registry:
         """Start loops in the namespaces whose caches have filled meanwhile; first of the clusters that lack pods."""
         for key, body in sorted(self._bodies.items(), key=lambda item: self._has_its_pods(*item)):
             self._start_loop(key, body)
+
+    def _tell_ends(self) -> None:
+        """Have the ends written of clusters that went just before: who led may have come to write none, or a part."""
+        for key, last in tuple(self._last.items()):
+            if last.ended is not None and self._clock() - last.ended <= _UNTOLD_SECONDS and self._may_tell(key):
+                namespace, _, uid = key.rpartition("/")
+                self.close_anew(Identity(last.name, namespace, uid), last.keep_seconds)
 
     def _has_its_pods(self, key: str, body: Json) -> bool:
         """Whether there are as many pods as its status says are wanted; the scheduler's is one of them."""
@@ -367,13 +377,16 @@ class Registry:
     def knows_more(self, cluster: Identity) -> bool:
         """Whether this cluster's end, or that of pods of it, was seen here, and nobody here has told of them."""
         key, context = cluster.owner_key, self._context
-        if context is None or not self._leads or key in self._bodies or key in self._loops:
-            return False
-        if key in self._ending or key in self._closed:
+        if context is None or not self._may_tell(key):
             return False
         return key in self._last or bool(context.pods.owned(key) or self._gone.of(key))
 
-    def close_anew(self, cluster: Identity, keep_seconds: float) -> None:
+    def _may_tell(self, key: str) -> bool:
+        """Whether the end of a cluster that is gone is for this operator to tell, and nothing here does already."""
+        is_there = key in self._bodies or key in self._loops
+        return self._leads and not is_there and key not in self._ending and key not in self._closed
+
+    def close_anew(self, cluster: Identity, keep_seconds: float | None) -> None:
         """Go on with the record of a cluster that is gone, whose end another operator has written in part, or not."""
         if self._context is None:
             return

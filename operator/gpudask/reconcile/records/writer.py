@@ -24,7 +24,7 @@ from gpudask.clients.flow_control import CLUSTER, Backoff, FairQueue, RateLimite
 from gpudask.history import pools, record
 from gpudask.history.ends import LogSource, PodEnd, PodWatch, gone_end, with_log
 from gpudask.history.record import Notes, ended_unseen, recorded_pod
-from gpudask.history.tasks import TaskHistory
+from gpudask.history.tasks import TaskHistory, TaskNews
 from gpudask.history.unfinished import LastStatus, unfinished
 from gpudask.planning.actions import DeletePod, Plan
 from gpudask.planning.ledger.causes import Gone, holders_unplanned
@@ -81,8 +81,7 @@ class ClusterRecord:
         # The first writes of a thousand clusters that a leader begins with are spread over the interval.
         self._written_at = context.clock() - context.random() * _INTERVAL_SECONDS
         self._sampled: Sample | None = None
-        self._heard: tuple[str, int, int] | None = None  # the scheduler's process, tasks ended, and errors
-        self._must_ask = self._must_hurry = False  # for the tasks
+        self._tasks = TaskNews()
         self._counted: Ledger | None = None  # by the last pass
         self._last: LastStatus | None = None  # until then
         self._unseen_gpus = 0  # of which that has a guess
@@ -91,6 +90,7 @@ class ClusterRecord:
         self._gone: dict[str, Gone] = {}  # uid -> a pod that held GPUs, and does not since the last count
         self._pod_gone = asyncio.Event()
         self._counted_ends: dict[str, PodCount] = {}  # uid -> all of a pod that is gone
+        self._has_told = False  # of the cluster's end
         self.is_closed = False  # all is written: nobody has to go on with it
         self._reported = "", 0.0  # the scheduler pod that was last asked for a performance report, and when
 
@@ -140,8 +140,7 @@ class ClusterRecord:
         """
         if self._records is None:
             return
-        keep, longest = cluster.spec.history.keep_seconds, self._records.settings.keep_seconds
-        self._subject = replace(self._subject, keep_seconds=longest if keep is None else min(keep, longest))
+        self._subject = replace(self._subject, keep_seconds=self._keep_seconds(cluster.spec.history.keep_seconds))
         sample = pools.sample(status, self._server_time())
         if pools.is_due(self._sampled, sample):
             self._sampled = sample
@@ -151,7 +150,7 @@ class ClusterRecord:
         said = attribution.read(metadata, self._context.attribution)
         self._notes.attribution = {name: value for name, value in said.items() if value}
         if demand is not None:
-            self._hear(demand)
+            self._tasks.hear(demand)
 
     def note_count(self, status: Status, counted: Ledger) -> None:
         """Note the ledger of a pass that may have had no plan, as while the spec is invalid."""
@@ -215,7 +214,7 @@ class ClusterRecord:
         if self._records is None or self._is_off:
             return {}
         self._take_fresh()
-        is_urgent = bool(self._ends) or self._must_hurry
+        is_urgent = bool(self._ends) or self._tasks.must_hurry
         if not is_urgent and (self._due_after() > 0 or not self._has_news):
             return {}
         return {"record": partial(self._write, self._records, is_urgent=is_urgent)}
@@ -247,20 +246,20 @@ class ClusterRecord:
             await self._logs.stop()
 
     async def close_anew(
-        self, gone: Iterable[tuple[Pod, float]], keep_seconds: float, last: LastStatus | None = None
+        self, gone: Iterable[tuple[Pod, float]], keep_seconds: float | None, last: LastStatus | None = None
     ) -> None:
         """Go on with the end of a cluster that is gone, which another operator has written in part, or not.
 
         `gone`: its pods that are gone, as last seen, and when, by the operator's clock. `keep_seconds`: of the record.
-        `last`: of its status, where this operator has seen it.
+        `last`: of its status, where this operator has seen it; then its record is begun where there is none.
         """
         CLUSTER.set(self._cluster.owner_key)
         if self._records is None or self._is_off:
             return
-        before = await self._read_back(self._records)
+        before = await self._read_back(self._records, last)
         if before is None:
             return
-        self._subject = Subject(self._cluster, before.cluster.created, keep_seconds)
+        self._subject = Subject(self._cluster, before.cluster.created, self._keep_seconds(keep_seconds))
         written = (epoch(before.updated) or 0.0) - self._ahead
         told = {pod.uid for pod in before.pods if not pod.restarted and pod.reason != End.CLUSTER_DELETED}
         since = [(pod, at) for pod, at in gone if at > written and pod.uid not in told]
@@ -280,12 +279,23 @@ class ClusterRecord:
             self.note_event(ended_unseen(iso(self._server_time(), to="seconds")))
         await self.close()
 
-    async def _read_back(self, records: Records) -> Record | None:
-        """What is written so far; it is tried again for a while, and then left as it is."""
+    def _keep_seconds(self, wanted: float | None) -> float:
+        """For how long the record stays, where `wanted` is asked for."""
+        longest = self._records.settings.keep_seconds if self._records is not None else 0.0
+        return longest if wanted is None else min(wanted, longest)
+
+    async def _read_back(self, records: Records, last: LastStatus | None) -> Record | None:
+        """What is written so far; it is tried again for a while, and then left as it is.
+
+        Of a cluster whose `last` status is known that is an empty record where there is none.
+        """
         backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS, self._context.random)
         for tried in range(1, _TRIES + 1):
             try:
-                return await records.read(self._cluster)
+                found = await records.read(self._cluster)
+                if found is not None or last is None:
+                    return found
+                return record.begun(self._cluster, last.created, self._server_time())
             except ApiError as error:
                 if self._is_off:
                     break
@@ -311,7 +321,7 @@ class ClusterRecord:
             await self._logs.wait(_FIRST_LOGS_SECONDS)
             self._count_on()
             self._note_ends(self._logs.so_far(end) for end in ends)
-            is_written = await self._write_last(records)
+            self._has_told = is_written = await self._write_last(records)
         seconds = max((end.pod.grace_seconds for end in leaving), default=0.0) + _AFTER_GRACE_SECONDS
         deadline = asyncio.get_running_loop().time() + min(max(_LAST_LOGS_SECONDS, seconds), _LONGEST_SECONDS)
         while is_written and self._awaits:
@@ -368,7 +378,7 @@ class ClusterRecord:
         else:
             return
         self.note_count(recount(status, counted.settled(), self._server_time()), counted)
-        self._notes.unseen_gpus = self._unseen_gpus + counted.gpus
+        self._notes.unseen_gpus, self._notes.corrects = self._unseen_gpus + counted.gpus, self._has_told
 
     @property
     def _is_off(self) -> bool:
@@ -380,7 +390,7 @@ class ClusterRecord:
 
     @property
     def _has_news(self) -> bool:
-        return bool(self._ends) or not self._notes.is_empty or self._must_ask
+        return bool(self._ends) or not self._notes.is_empty or self._tasks.must_ask
 
     @property
     def _ahead(self) -> float:
@@ -392,16 +402,6 @@ class ClusterRecord:
     def _server_time(self) -> float:
         return self._context.clock() + self._ahead
 
-    def _hear(self, demand: Demand) -> None:
-        """Note whether the scheduler has news of its tasks; those that failed are not waited for."""
-        ended = sum(worker.tasks_done or 0 for worker in demand.workers)
-        before = self._heard
-        if before is None or before[0] != demand.scheduler_id:
-            before = (demand.scheduler_id, 0, 0)
-        self._heard = (demand.scheduler_id, ended, demand.erred)
-        self._must_ask |= self._heard != before
-        self._must_hurry |= demand.erred > before[2]
-
     async def _write(self, records: Records, *, is_urgent: bool) -> bool:
         """Write what was noted by now; what could not be written is noted on. Whether there is more by then."""
         if is_urgent:
@@ -409,8 +409,8 @@ class ClusterRecord:
             await asyncio.sleep(max(_GATHER_SECONDS, self._limiter.reserve(now) - now))
         await wait_for_turn(records.urgent_limiter if is_urgent else records.limiter, self._cluster.namespace)
         await self._complete_ends(records)
-        if self._must_ask:
-            self._must_ask = self._must_hurry = False
+        if self._tasks.must_ask:
+            self._tasks.asked()
             self._notes.history = await self._ask() or self._notes.history
         await self._flush(records)
         self._written_at = self._context.clock()
