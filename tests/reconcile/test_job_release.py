@@ -83,6 +83,11 @@ class Released(Operated):
         self.jobs.jobs.upsert("default", self.server.objects[JOB])
         self.jobs.lead(self.context)
 
+    def delete_job(self) -> None:
+        """Somebody deletes the job, and the watch tells; nothing collects garbage."""
+        del self.server.objects[JOB]
+        self.jobs.jobs.forget("default", "uid-1")
+
     async def do(self, action: Action) -> None:
         """Execute an action of the job's plan."""
         await self.executor.execute(seen(self.job), action, "1")
@@ -278,3 +283,30 @@ async def test_a_cluster_that_comes_to_be_known_while_its_end_fails_is_on_hold(j
     job.server.mend(fault)
     job.registry.end_hold("default", "cluster-1")
     await becomes(job.workers, [f"{WORKER}0"])
+
+
+async def test_a_job_that_is_deleted_while_it_runs_gives_its_gpus_back_at_once(job: Released):
+    """Kubernetes' garbage collection comes later, and its workers would end slowly."""
+    job.begin_job()
+    await becomes(lambda: job.jobs.find("default/sums"), bool)
+    job.delete_job()
+    await becomes(job.workers, [])
+    await becomes(lambda: job.server.names("gpudaskclusters"), [])
+
+
+async def test_a_cluster_that_a_job_leaves_behind_goes_on(job: Released):
+    """As `kubectl delete --cascade=orphan` wants it; no event has told yet."""
+    job.begin_job()
+    del job.server.objects[CLUSTER]["metadata"]["ownerReferences"]
+    looks = len(job.server.log)
+    job.delete_job()
+    await becomes(lambda: "GET gpudaskclusters sums" in job.server.log[looks:], bool)
+    await job.is_passed()
+    assert job.workers() == [f"{WORKER}0"]
+
+
+async def test_a_deleted_jobs_cluster_that_cannot_be_had_is_tried_again(job: Released):
+    job.begin_job()
+    job.server.fail("GET", "/gpudaskclusters/sums", BROKEN, times=2)
+    job.delete_job()
+    await becomes(job.workers, [])

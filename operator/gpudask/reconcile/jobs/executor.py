@@ -130,7 +130,7 @@ class JobExecutor:
             case EndContainers(pod):
                 await self._of_pod(pod, self._context.api.end_containers(pod.namespace, pod.name, uid=pod.uid))
             case DeleteCluster(cluster):
-                await self._delete_cluster(seen.job, cluster)
+                await self.delete_cluster(seen.job, cluster)
             case EmptyCluster(cluster):
                 await self._empty_cluster(seen.job, cluster)
             case DeleteJob():
@@ -281,10 +281,13 @@ class JobExecutor:
         version = pod.version if pod.gated else None
         return self._context.api.delete_pod(pod.namespace, pod.name, uid=pod.uid, version=version, never_ran=pod.gated)
 
-    async def _delete_cluster(self, job: Job, cluster: SeenCluster) -> None:
+    async def delete_cluster(self, job: Job, cluster: SeenCluster) -> None:
         """Delete the cluster, and its workers at once: garbage collection comes later, and a drain takes time.
 
         The workers wait for no answer about the cluster: its loop makes no others meanwhile.
+
+        Raises:
+            ApiError: the API server could not be reached, or refuses.
         """
         self._clusters.hold(job.namespace, cluster.uid, HOLD_SECONDS)
         await _all(self._delete_resource(job, cluster), self._end_workers(job, cluster))

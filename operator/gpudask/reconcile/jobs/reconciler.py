@@ -34,6 +34,7 @@ from gpudask.api.resource import (
 )
 from gpudask.api.untrusted_text import quote
 from gpudask.clients.errors import QUOTA_EXCEEDED, ApiError, ClusterGoneError
+from gpudask.clients.flow_control import Backoff
 from gpudask.clients.recheck import found
 from gpudask.clients.reflector import Caches
 from gpudask.desired.runner import cluster_hash, runner_hash
@@ -57,6 +58,7 @@ _FRESH_SECONDS = 5.0
 _LIMIT_SECONDS = 60.0  # how soon a job beyond the limits is looked at again
 _LOG_SECONDS = 3.0  # the end of a job waits no longer for its last lines
 _LOG_BYTES = 256 * 1024
+_TRIES, _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 6, 0.5, 15.0  # to give back what a deleted job's cluster holds
 _ATTEMPT_DIGITS = 7
 _TOLD = (JobPhase.RUNNING, JobPhase.RETRYING, JobPhase.SUSPENDED, JobPhase.COMPLETE, JobPhase.FAILED)
 _WARNED = (JobPhase.RETRYING, JobPhase.FAILED)
@@ -165,6 +167,31 @@ class JobReconciler:
             raise failure
         soon = [planned.requeue_after, self._executor.requeue_after()]
         return max(0.01, min([RESYNC_SECONDS, *(each for each in soon if each is not None)]))
+
+    async def give_back(self) -> None:
+        """End what the own cluster of a job holds that was deleted: garbage collection comes later, and in no hurry.
+
+        A cluster that it left behind goes on. What fails again and again is left to the garbage collector.
+        """
+        of = self._identity
+        backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS, self._context.random)
+        for tried in range(1, _TRIES + 1):
+            try:
+                job = parse_job(self._copy.body)
+                body = await found(
+                    partial(self._context.api.get_cluster, of.namespace, of.name), self._context.recheck_seconds
+                )
+                if body is not None and job.has_own_cluster and (cluster := self._seen(job, body)).is_own:
+                    await self._executor.delete_cluster(job, cluster)
+            except InvalidSpecError:
+                return  # nothing was made by it
+            except ApiError as error:
+                _LOG.info("%s: its cluster: %s", of.owner_key, error)
+                if error.ending or tried == _TRIES:
+                    return
+                await asyncio.sleep(backoff.delay(tried, error.retry_after_seconds))
+            else:
+                return
 
     async def _leave_alone(self) -> float:
         """Tell that nothing is known of what has run: nothing is begun, and the status is not written over."""

@@ -60,6 +60,7 @@ class JobRegistry:
         self._context: Context | None = None
         self._leads = False
         self._running: dict[str, _Job] = {}
+        self._giving_back: set[asyncio.Task[None]] = set()  # what jobs hold that were deleted
         self._named: dict[str, str] = {}  # by namespace/name: the key of the one that exists
         self._names: dict[str, str] = {}  # the same, the other way round, of all that are known
         # Called with `namespace/name` of a job that changed, or is gone.
@@ -77,7 +78,7 @@ class JobRegistry:
     async def stand_by(self) -> None:
         """End all loops; jobs stay as they are."""
         self._leads = False
-        tasks = [job.task for job in self._running.values()]
+        tasks = [*(job.task for job in self._running.values()), *self._giving_back]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -168,9 +169,19 @@ class JobRegistry:
         if (job := self._running.get(key)) is not None and job.task is task:
             del self._running[key]
             job.reconciler.measurements.stop()
+            if not task.cancelled() or not self.jobs.owned(key):
+                self._give_back(job)
         for name in self._used.pop(key, ()):
             self._users[name].discard(key)
             if not self._users[name]:
                 del self._users[name]
         if not task.cancelled() and task.exception() is not None:
             _LOG.critical("a job's loop failed: this is a defect", exc_info=task.exception())
+
+    def _give_back(self, job: _Job) -> None:
+        """Have given back what a job holds that is gone, unless another operator leads now."""
+        if not self._leads or self._context is None:
+            return
+        task = self._context.supervisor.start(job.reconciler.give_back, kind="job", name=job.name, may_end=True)
+        self._giving_back.add(task)
+        task.add_done_callback(self._giving_back.discard)
