@@ -70,17 +70,24 @@ def test_a_new_leaders_estimate_that_is_a_little_less_counts_nothing_twice():
 
 
 def test_once_a_cluster_has_ended_no_pool_comes_back_and_who_counts_less_knows_less():
-    (found,) = pools.merged([row("gpu", working=70.0)], [row("gpu", working=6.0)], Ending.GUESSED)
+    (found,) = pools.merged([row("gpu", working=70.0)], [row("gpu", working=6.0)], ending=Ending.GUESSED)
     assert total(found) == 70.0
-    (found,) = pools.merged([found], [row("gpu", working=71.0)], Ending.GUESSED)
+    (found,) = pools.merged([found], [row("gpu", working=71.0)], ending=Ending.GUESSED)
     assert total(found) == 71.0
 
 
 @pytest.mark.parametrize("more", [6.0, 90.0])
-def test_an_end_that_was_told_whole_stays_and_one_that_is_corrected_does_not(more: float):
-    before, now = [row("gpu", working=70.0)], [row("gpu", working=more)]
-    assert [total(pool) for pool in pools.merged(before, now, Ending.TOLD)] == [70.0]
-    assert [total(pool) for pool in pools.merged(before, now, Ending.CORRECTED)] == [more]
+def test_an_end_that_was_told_whole_stays_unless_its_teller_goes_on(more: float):
+    before, now = [row("gpu", working=70.0)], [row("gpu", working=more), row("other", spare=5.0)]
+    assert [total(pool) for pool in pools.merged(before, now, ending=Ending.TOLD)] == [70.0]
+    assert [total(pool) for pool in pools.merged(before, now, ending=Ending.TOLD, is_own=True)] == [more, 5.0]
+
+
+def test_what_was_counted_for_too_long_and_is_taken_off_is_no_counter_that_began_anew():
+    (found,) = pools.merged([row("gpu", spare=50.0)], [row("gpu", spare=20.0)], surplus={"gpu": 30.0})
+    assert total(found) == 20.0
+    (found,) = pools.merged([row("gpu", spare=50.0)], [row("gpu", spare=20.0)])
+    assert total(found) == 70.0
 
 
 def test_a_pool_that_held_nothing_yet_is_not_closed():

@@ -558,6 +558,21 @@ def test_a_pod_that_the_last_operator_counted_for_too_long_counts_no_longer_than
     assert sum(on.seconds().values()) == 4 + 22
 
 
+def test_a_pod_that_failed_long_before_takes_no_room_of_one_whose_end_nobody_saw():
+    """It is there still, and who leads now was not as it failed: that it was counted in time is likelier."""
+    on = Operator()
+    on.place("a", rest=Cause.SPARE)
+    on.place("b", rest=Cause.SPARE)
+    on.wait(10)
+    on.count()
+    on.restart(seconds=8)
+    del on.pods["b"]
+    on.gone.append(Gone("failed", "gpu", "demo-failed", 1, 1000.0, on.now - 13, is_stamped=True, is_there=True))
+    on.count()
+    assert on.ledger is not None
+    assert (on.ledger.unseen, sum(on.seconds().values())) == (1, 20 + 8 + 8 / 2)
+
+
 def test_a_pool_that_works_alone_settles_with_its_owners():
     pool = PoolCount({Cause.WORKING: 8.0, Cause.SPARE: 1.0}, {"": 2.0, "team": 6.0}, surplus=5.0)
     settled = pool.settled()

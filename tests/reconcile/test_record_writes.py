@@ -678,6 +678,71 @@ async def test_an_end_that_was_told_whole_stays_whoever_tells_it_again(monkeypat
     assert "unseenGpus" not in closing.body
 
 
+async def test_a_leader_to_whom_a_cluster_is_there_for_longer_writes_over_no_end(monkeypatch: pytest.MonkeyPatch):
+    """Its watch is behind: the cluster goes later, and its pod later still."""
+    async with closing_of(monkeypatch) as closing:
+        last = a_last_status("gpu", 180.0, NOW - 10.0, ended=NOW)
+        holds = replace(pod(cluster(gpu_pool(count=2)), "gpu"), gpus=2, placed=NOW - 100.0, started=0.0)
+        await closing.record.close_anew([(holds, NOW + 5.0)], None, last)
+        told = gpu_seconds(closing.body)
+        closing.record = a_record(closing.operated, "demo")
+        closing.pods[:] = [holds]
+        closing.now[0] = NOW + 60.0
+        closing.record.inherit(last, ())
+        second = asyncio.create_task(closing.record.close())
+        await eventually(closing.holds_gpus, bool, "it knows of the pod", 10.0)
+        await asyncio.sleep(5.0)
+        closing.gone(holds, NOW + 90.0)
+        await second
+    assert (gpu_seconds(closing.body), closing.body.get("unseenGpus")) == (told, None)
+
+
+async def test_an_end_in_part_is_not_replaced_by_who_goes_by_an_older_status(monkeypatch: pytest.MonkeyPatch):
+    """Writes of the status were refused while those of the record were not."""
+    of = cluster(gpu_pool(count=2))
+    holds = replace(pod(of, "gpu"), gpus=2, placed=NOW - 200.0)
+    async with closing_of(monkeypatch, holds) as closing:
+        holder = Holder(holds.uid, "gpu", holds.dask_name, 2, holds.placed, Cause.SPARE)
+        counted = count(Seen((holder,), NOW, pools=("gpu",)), Ledger(NOW - 200.0))
+        status = Status(pools=[counted.of("gpu").in_status(PoolStatus(name="gpu"))])
+        closing.record.note_status(of, status, None, counted, {})
+        first = await closing.begin()
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        assert gpu_seconds(closing.body) == 400.0
+        closing.record = a_record(closing.operated, "demo")
+        last = a_last_status("gpu", 20.0, NOW - 90.0, ended=NOW)
+        second = asyncio.create_task(closing.record.close_anew([], None, last))
+        await eventually(closing.holds_gpus, bool, "it knows of the pod", 10.0)
+        await asyncio.sleep(5.0)
+        closing.gone(replace(holds, started=0.0), NOW + 40.0)
+        await second
+    assert gpu_seconds(closing.body) == 400.0
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+async def test_a_pod_that_ended_and_is_not_deleted_yet_counts_until_its_end(
+    phase: str, monkeypatch: pytest.MonkeyPatch
+):
+    """As while a volume is unmounted, or because it failed."""
+    of = cluster(gpu_pool(count=2))
+    stays = replace(pod(of, "gpu"), gpus=2, placed=NOW - 100.0)
+    goes = replace(stays, uid="goes", name="goes", dask_name="goes")
+    async with closing_of(monkeypatch, stays, goes) as closing:
+        holders = tuple(Holder(each.uid, "gpu", each.dask_name, 2, each.placed, Cause.SPARE) for each in (stays, goes))
+        counted = count(Seen(holders, NOW, pools=("gpu",)), Ledger(NOW - 200.0))
+        status = Status(pools=[counted.of("gpu").in_status(PoolStatus(name="gpu"))])
+        closing.record.note_status(of, status, None, counted, {})
+        done = await closing.begin()
+        ended = replace(stays, started=0.0, phase=phase, finished_at=NOW + 4.0)
+        closing.pods[:] = [ended, goes]
+        closing.gone(replace(goes, started=0.0, phase="Succeeded", finished_at=NOW + 39.0), NOW + 40.0)
+        await asyncio.sleep(5)
+        closing.gone(ended, NOW + 44.0)
+        await done
+    assert gpu_seconds(closing.body) == pytest.approx(2 * 104.0 + 2 * 139.0)
+
+
 async def test_a_pod_whose_end_was_seen_late_counts_until_its_end(monkeypatch: pytest.MonkeyPatch):
     """As by an operator that was frozen: Kubernetes stamped the end, and then the pod went."""
     holds = replace(pod(cluster(gpu_pool(count=2)), "gpu"), gpus=2, placed=NOW - 100.0)
@@ -757,7 +822,7 @@ async def test_an_end_that_nobody_saw_is_not_told_by_who_sees_the_others(monkeyp
 
 
 async def test_what_was_never_written_is_not_taken_for_closed(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(writer, "_TRIES", 1)
+    monkeypatch.setattr(writer, "TRIES", 1)
     async with closing_of(monkeypatch) as closing:
         closing.operated.server.fail("POST", "gpudaskrecords", refusal(500, "etcd is slow", "InternalError"))
         await closing.record.close()

@@ -228,7 +228,7 @@ class Anew:
         self.told.append(([pod.uid for pod, _ in gone], last))
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(50.0, [["pod"]]), (70.0, [])], ids=["just before", "long ago"])
+@pytest.mark.parametrize(("seconds", "told"), [(80.0, [["pod"]]), (100.0, [])], ids=["just before", "long ago"])
 async def test_a_cluster_that_went_just_before_is_told_of_as_soon_as_one_leads(
     seconds: float, told: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ):
@@ -249,6 +249,26 @@ async def test_a_cluster_that_went_just_before_is_told_of_as_soon_as_one_leads(
     await acting()
     assert [gone for gone, _ in Anew.told] == told
     assert not told or Anew.told[0][1].name == "stays"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("leads", [False, True])
+async def test_a_cluster_that_goes_before_its_pods_are_known_is_told_of_when_they_are(
+    leads: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "ClusterRecord", Anew)
+    monkeypatch.setattr(Anew, "told", [])
+    registry, here = Registry(), context()
+    registry.cluster_changed(body("goes"))
+    if leads:
+        registry.lead(here)
+    registry.cluster_deleted(body("goes")["metadata"])
+    registry.lead(here)
+    await acting()
+    assert not Anew.told
+    here.knows = lambda _: True
+    registry.start_loops()
+    await acting()
+    assert len(Anew.told) == 1
 
 
 @pytest.mark.parametrize("ends_by_itself", [False, True])

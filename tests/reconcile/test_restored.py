@@ -9,6 +9,7 @@ import pytest
 from gpudask.api.resource import LABEL_CLUSTER
 from gpudask.clients.reflector import Reflector
 from gpudask.reconcile.drift_repair import observe_owned
+from gpudask.reconcile.resource_copy import ResourceCopy
 from tests.builders import a_manifest, a_pool
 from tests.planning.builders import stored
 from tests.reconcile.fake_api import Bench, FakeApi
@@ -45,6 +46,27 @@ async def test_word_of_an_older_spec_that_comes_late_changes_nothing():
     asked = bench.count("GET", "gpudaskclusters")
     await bench.run(60)
     assert bench.count("GET", "gpudaskclusters") == asked, "it is looked up once"
+
+
+@pytest.mark.parametrize("by_refresh", [False, True])
+async def test_an_answer_that_an_event_overtook_puts_nothing_back(by_refresh: bool):
+    """Labels say who pays, and an edit of them has no new generation."""
+    bench = a_bench()
+    older = dict(bench.api.objects[bench.resource])
+    newer = bench.api.put(bench.resource, older | {"metadata": older["metadata"] | {"labels": {"team": "blue"}}})
+    copy = ResourceCopy(bench.context, older)
+
+    async def get(*_: Any) -> Any:
+        copy.update(newer)
+        return older
+
+    if by_refresh:
+        bench.api.get_cluster = get  # type: ignore[method-assign]
+        copy.update(await copy.refresh())
+    else:
+        copy.update(newer)
+        copy.update(older)
+    assert (copy.body["metadata"]["labels"], copy.version) == ({"team": "blue"}, newer["metadata"]["resourceVersion"])
 
 
 async def test_another_spec_of_the_same_generation_is_an_edit():

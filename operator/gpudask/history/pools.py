@@ -1,36 +1,32 @@
-"""What a record has of pools: rows of what each is made of and of its ledger, as the status has it; and samples.
-
-A sample has the sizes and the demand of a time. They are taken where something changed, and thinned evenly to a bound.
-"""
+"""The pools' rows of a record: what each is made of, and its ledger, as the status has it."""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from enum import Enum, auto
+from types import MappingProxyType
 
 from gpudask.api.pool import Pool
 from gpudask.api.record import (
     MAX_CAUSES,
-    MAX_NAME,
     MAX_OWNERS,
     MAX_POOLS,
     MAX_SECONDS,
     CauseSeconds,
     OwnerSeconds,
-    PoolSample,
     RecordedPool,
-    Sample,
 )
-from gpudask.api.status import PoolStatus, Status, epoch, iso
+from gpudask.api.status import PoolStatus, Status
 from gpudask.planning.ledger.totals import OTHERS
 
 _LABELS = 16
 _DIGITS = 3
 # A counter that has less than this share of what was recorded began anew. A new leader's estimate may be a little less.
 _RESTARTED = 0.5
-# Sizes follow each other in seconds while a cluster grows; counts of tasks change all the time.
-_SIZES_SECONDS, _COUNTS_SECONDS = 1.0, 10.0
+_SAME_SECONDS = 0.01
+_NONE: Mapping[str, float] = MappingProxyType({})
 
 
 def rows(of: Iterable[Pool], status: Status) -> list[RecordedPool]:
@@ -40,24 +36,45 @@ def rows(of: Iterable[Pool], status: Status) -> list[RecordedPool]:
 
 
 class Ending(Enum):
-    """What a record has of the end of its cluster, for who would write it anew. After it no pool comes back."""
+    """What a record has of the end of its cluster, after which no pool comes back."""
 
     NONE = auto()  # the cluster is there
-    TOLD = auto()  # all: who comes later knows no better
-    GUESSED = auto()  # nobody has seen the end of some pods: who counts less knows less
-    CORRECTED = auto()  # a part: who wrote it goes on, or it is one who has seen the ends of more pods
+    GUESSED = auto()  # nobody had seen the end of some pods: who counts less knows less
+    TOLD = auto()  # all of it
 
 
-def merged(before: Iterable[RecordedPool], now: list[RecordedPool], ending: Ending = Ending.NONE) -> list[RecordedPool]:
+def merged(
+    before: Iterable[RecordedPool],
+    now: list[RecordedPool],
+    *,
+    ending: Ending = Ending.NONE,
+    is_own: bool = False,
+    surplus: Mapping[str, float] = _NONE,
+) -> list[RecordedPool]:
     """`now`, and of those from `before` that the status has no more the ones that held GPUs: their seconds were paid.
 
     A pool that leaves the spec keeps what the spec said of it. One that comes back under its name is counted from 0 by
     the status, and goes on here. What the status has of pools that have no row of their own there counts as far as
     they have none here either.
+
+    `ending`: what `before` has. `is_own`: who wrote that goes on with it; nobody else changes an end that was told.
+    `surplus`: GPU-seconds by pool, which the counters of `now` had and have no more: as the ledger's.
     """
+    if ending is Ending.TOLD and not is_own:
+        return list(before)
+    is_kept = ending is Ending.GUESSED and not is_own
     known, counted = {pool.name: pool for pool in before}, {pool.name: pool for pool in now}
     others, more = known.pop(OTHERS, None), counted.pop(OTHERS, None)
-    rows = [_gone_on(pool, known[pool.name], ending) if pool.name in known else pool for pool in counted.values()]
+    rows = []
+    for pool in counted.values():
+        there = known.get(pool.name)
+        if there is None:
+            rows.append(pool)
+        elif is_kept and _total(pool.causes) < _counted(there):
+            rows.append(there)
+        else:
+            may_restart = ending is Ending.NONE
+            rows.append(_gone_on(pool, there, surplus.get(pool.name, 0.0), may_restart=may_restart))
     rows += [_closed(pool) for pool in known.values() if pool.name not in counted and _total(pool.causes)]
     if more is not None:
         more = _without(more, rows, list(counted.values()))
@@ -81,35 +98,15 @@ def in_one(rows: Iterable[RecordedPool]) -> list[RecordedPool]:
     return [others.model_copy(update={"causes": causes, "owners": owners})] if _total(causes) else []
 
 
+def are_in(rows: Iterable[RecordedPool], record: Iterable[RecordedPool]) -> bool:
+    """Whether a record has what these rows count."""
+    there = {row.name: _counted(row) for row in record}
+    return all(abs(there.get(row.name, math.inf) - _total(row.causes)) < _SAME_SECONDS for row in rows)
+
+
 def is_closed(row: RecordedPool) -> bool:
     """Whether the status has nothing any more of what the pool held, under its name."""
     return bool(row.causes) and row.causes == row.causes_before
-
-
-def sample(status: Status, now: float) -> Sample:
-    """The sample of `status`, without the pools that are gone; `now`: the API server's time."""
-    there = [pool for pool in status.pools if pool.pods or not pool.removed]
-    return Sample(at=iso(now, to="seconds"), pools=[_sampled(pool) for pool in there[:MAX_POOLS]])
-
-
-def is_due(before: Sample | None, now: Sample) -> bool:
-    """True if `now` says something that `before`, the last one taken, does not, and is not too soon after it."""
-    if before is None:
-        return True
-    if before.pools == now.pools:
-        return False
-    changed_size = [_size(pool) for pool in before.pools] != [_size(pool) for pool in now.pools]
-    return _at(now) - _at(before) >= (_SIZES_SECONDS if changed_size else _COUNTS_SECONDS)
-
-
-def thinned(samples: Sequence[Sample], at_most: int) -> list[Sample]:
-    """At most so many of `samples`, which are in order: those go whose neighbours are closest, never the ends."""
-    kept = list(samples)
-    times = [_at(each) for each in kept]
-    while len(kept) > max(2, at_most):
-        victim = min(range(1, len(kept) - 1), key=lambda i: times[i + 1] - times[i - 1])
-        del kept[victim], times[victim]
-    return kept[-at_most:] if at_most else []
 
 
 def _without(others: RecordedPool, rows: list[RecordedPool], counted: list[RecordedPool]) -> RecordedPool:
@@ -129,13 +126,10 @@ def _without(others: RecordedPool, rows: list[RecordedPool], counted: list[Recor
     return others.model_copy(update={"causes": left, "owners": own})
 
 
-def _gone_on(pool: RecordedPool, before: RecordedPool, ending: Ending) -> RecordedPool:
+def _gone_on(pool: RecordedPool, before: RecordedPool, surplus: float, *, may_restart: bool) -> RecordedPool:
     """The row of a pool whose present counters are `pool`'s, and which was recorded as `before`."""
     pool = _with_origin(pool, before)
-    counted = _total(before.causes) - _total(before.causes_before)
-    if ending is Ending.TOLD or (ending is Ending.GUESSED and _total(pool.causes) < counted):
-        return before
-    if ending is Ending.NONE and _total(pool.causes) < counted * _RESTARTED:
+    if may_restart and _total(pool.causes) + surplus < _counted(before) * _RESTARTED:
         before = _closed(before)
     return pool.model_copy(
         update={
@@ -145,6 +139,11 @@ def _gone_on(pool: RecordedPool, before: RecordedPool, ending: Ending) -> Record
             "owners_before": before.owners_before,
         }
     )
+
+
+def _counted(pool: RecordedPool) -> float:
+    """The GPU-seconds that the status had under the pool's name."""
+    return _total(pool.causes) - _total(pool.causes_before)
 
 
 def _closed(pool: RecordedPool) -> RecordedPool:
@@ -195,23 +194,3 @@ def _row(pool: Pool | None, status: PoolStatus) -> RecordedPool:
         causes_before=[],
         owners_before=[],
     )
-
-
-def _sampled(pool: PoolStatus) -> PoolSample:
-    return PoolSample(
-        name=pool.name[:MAX_NAME],
-        desired=pool.desired,
-        ready=pool.ready,
-        waiting=pool.demand.waiting,
-        running=pool.demand.running,
-        gpus_held=pool.gpus_held,
-        gpus_busy=pool.gpus_busy,
-    )
-
-
-def _size(pool: PoolSample) -> tuple[str, int, int, int]:
-    return pool.name, pool.desired, pool.ready, pool.gpus_held
-
-
-def _at(sample: Sample) -> float:
-    return epoch(sample.at) or 0.0

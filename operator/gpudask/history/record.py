@@ -51,7 +51,7 @@ from gpudask.api.resource import (
 )
 from gpudask.api.status import epoch, iso
 from gpudask.api.untrusted_text import quote, quote_lines
-from gpudask.history import pools, tasks
+from gpudask.history import pools, samples, tasks
 from gpudask.history.ends import PodEnd
 from gpudask.history.pools import Ending
 from gpudask.history.tasks import TaskHistory
@@ -85,7 +85,7 @@ class Notes:
 
     `history`: the scheduler's last answer on its tasks. `attribution`: what the cluster's labels and annotations say of
     who pays; None: as before. `ended`: when the cluster was deleted; empty: it is there. `unseen_gpus`: as the
-    record's; None: as before. `corrects`: who noted this has written the cluster's end, and goes on with it.
+    record's; None: as before. `surplus`: as that of `pools.merged`.
     """
 
     pods: list[RecordedPod] = field(default_factory=list)
@@ -97,7 +97,7 @@ class Notes:
     report: str = ""
     ended: str = ""
     unseen_gpus: int | None = None
-    corrects: bool = False
+    surplus: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
@@ -114,21 +114,21 @@ class Notes:
 
     def add_sample(self, sample: Sample) -> None:
         """Note a sample."""
-        self.samples = pools.thinned([*self.samples, sample], MAX_SAMPLES)
+        self.samples = samples.thinned([*self.samples, sample], MAX_SAMPLES)
 
     def before(self, newer: Notes) -> Notes:
         """These notes, which could not be written, with what was noted since."""
         return Notes(
             pods=_last([*self.pods, *newer.pods], MAX_PODS),
             events=_merged_events(self.events, newer.events),
-            samples=pools.thinned([*self.samples, *newer.samples], MAX_SAMPLES),
+            samples=samples.thinned([*self.samples, *newer.samples], MAX_SAMPLES),
             history=newer.history or self.history,
             pools=newer.pools if newer.pools is not None else self.pools,
             attribution=newer.attribution if newer.attribution is not None else self.attribution,
             report=newer.report or self.report,
             ended=newer.ended or self.ended,
             unseen_gpus=newer.unseen_gpus if newer.unseen_gpus is not None else self.unseen_gpus,
-            corrects=newer.corrects,
+            surplus=newer.surplus if newer.pools is not None else self.surplus,
         )
 
 
@@ -172,9 +172,9 @@ def ends_of(record: Record) -> list[tuple[str, bool, int]]:
     return [_key(pod) for pod in record.pods]
 
 
-def gone_on(record: Record, notes: Notes, now: float) -> Record:
-    """`record` with `notes`, bounded."""
-    history, ending = notes.history, _ending(record, notes)
+def gone_on(record: Record, notes: Notes, now: float, *, is_own: bool = False) -> Record:
+    """`record` with `notes`, bounded. `is_own`: it is as who comes with these left it."""
+    history, ending = notes.history, _ending(record)
     before, process = list(record.tasks_before), record.process
     counted, errors = list(record.tasks), list(record.errors)
     if history is not None:
@@ -187,13 +187,15 @@ def gone_on(record: Record, notes: Notes, now: float) -> Record:
             update={
                 "updated": iso(now, to="seconds"),
                 "ended": record.ended or notes.ended,
-                "unseen_gpus": _unseen_gpus(record, notes, ending),
+                "unseen_gpus": _unseen_gpus(record, notes, ending, is_own=is_own),
                 "report": notes.report or record.report,
                 "cluster": _attributed(record.cluster, notes.attribution),
-                "pools": record.pools if notes.pools is None else pools.merged(record.pools, notes.pools, ending),
+                "pools": record.pools
+                if notes.pools is None
+                else pools.merged(record.pools, notes.pools, ending=ending, is_own=is_own, surplus=notes.surplus),
                 "pods": _merged_pods(record.pods, notes.pods),
                 "events": _merged_events(record.events, notes.events),
-                "samples": pools.thinned(_ordered([*record.samples, *notes.samples]), MAX_SAMPLES),
+                "samples": samples.thinned(_ordered([*record.samples, *notes.samples]), MAX_SAMPLES),
                 "tasks": counted,
                 "errors": errors,
                 "process": process,
@@ -203,20 +205,23 @@ def gone_on(record: Record, notes: Notes, now: float) -> Record:
     )
 
 
-def _ending(record: Record, notes: Notes) -> Ending:
-    """What `record` has of the end of its cluster, for who comes with `notes`."""
+def has_taken(record: Record, notes: Notes) -> bool:
+    """Whether `record` has the counters of `notes`, and no others that were thought better."""
+    return notes.pools is None or pools.are_in(notes.pools, record.pools)
+
+
+def _ending(record: Record) -> Ending:
     if not record.ended:
         return Ending.NONE
-    if notes.corrects or (notes.unseen_gpus is not None and notes.unseen_gpus < record.unseen_gpus):
-        return Ending.CORRECTED
     is_guess = record.unseen_gpus or any(event.reason == _ENDED_UNSEEN for event in record.events)
     return Ending.GUESSED if is_guess else Ending.TOLD
 
 
-def _unseen_gpus(record: Record, notes: Notes, ending: Ending) -> int:
-    if notes.unseen_gpus is None or ending is Ending.TOLD:
+def _unseen_gpus(record: Record, notes: Notes, ending: Ending, *, is_own: bool) -> int:
+    if notes.unseen_gpus is None:
         return record.unseen_gpus
-    return min(record.unseen_gpus, notes.unseen_gpus) if ending is Ending.GUESSED else notes.unseen_gpus
+    is_last_word = is_own or ending is Ending.NONE
+    return notes.unseen_gpus if is_last_word else min(record.unseen_gpus, notes.unseen_gpus)
 
 
 def bounded(record: Record) -> Record:
@@ -413,7 +418,7 @@ def _samples_within(items: Sequence[Sample]) -> list[Sample]:
     total = _total(items)
     if total <= _SAMPLE_BYTES:
         return list(items)
-    kept = pools.thinned(items, max(2, len(items) * _SAMPLE_BYTES // total))
+    kept = samples.thinned(items, max(2, len(items) * _SAMPLE_BYTES // total))
     return _last_within(kept, _SAMPLE_BYTES)
 
 

@@ -49,12 +49,10 @@ class TaskNews:
     def hear(self, demand: Demand) -> None:
         """Note what it says, with the demand, of how many ended and failed."""
         ended = sum(worker.tasks_done or 0 for worker in demand.workers)
-        process, _, erred = before = self._heard
+        before = self._heard if self._heard[0] == demand.scheduler_id else (demand.scheduler_id, 0, 0)
         self._heard = demand.scheduler_id, ended, demand.erred
-        if process != demand.scheduler_id:
-            before, erred = (demand.scheduler_id, 0, 0), 0
         self.must_ask |= self._heard != before
-        self.must_hurry |= demand.erred > erred
+        self.must_hurry |= demand.erred > before[2]
 
     def asked(self) -> None:
         """Note that it was asked for them."""

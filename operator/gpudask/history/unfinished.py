@@ -24,7 +24,7 @@ from gpudask.planning.ledger.totals import PoolCount
 
 @dataclass(frozen=True)
 class LastStatus:
-    """The last that was seen of a cluster's status, which another operator wrote.
+    """The last that was seen of a cluster: its status, which another operator wrote, and what its record needs.
 
     `counted_at`: when the count in it was seen to come; None: it was there before. `ended`: when the cluster was seen
     deleted; None: it was there. Both by the operator's clock. `name`, `created`: the cluster's, and its

@@ -27,7 +27,7 @@ from gpudask.clients.errors import ApiError
 from gpudask.clients.lease import Record
 
 _LOG = logging.getLogger(__name__)
-_LONGEST_SECONDS = 60.0  # of another's Lease: a number in it that makes no sense does not lock everybody out
+LONGEST_LEASE_SECONDS = 60.0  # of another's Lease: a number in it that makes no sense does not lock everybody out
 _NEVER = float("-inf")
 
 
@@ -197,7 +197,7 @@ class Election:
         record = self._record
         if record is None or record.holder in ("", self._identity):
             return 0.0
-        seconds = min(float(record.seconds) or self._timing.lease_seconds, _LONGEST_SECONDS)
+        seconds = min(float(record.seconds) or self._timing.lease_seconds, LONGEST_LEASE_SECONDS)
         return seconds - (self._clock() - self._observed_at)
 
     def _is_taken(self) -> bool:

@@ -26,6 +26,7 @@ from gpudask.mirror.sync import Mirror
 from gpudask.planning.ledger.counting import WRITE_SECONDS
 from gpudask.planning.observed.pods import Pod
 from gpudask.reconcile.context import Context
+from gpudask.reconcile.election import LONGEST_LEASE_SECONDS
 from gpudask.reconcile.pass_loop import PassLoop
 from gpudask.reconcile.preload_configmaps import SharedByName
 from gpudask.reconcile.reconciler import Reconciler
@@ -38,8 +39,8 @@ _COUNTS_SECONDS = 0.2
 _GONE_KEPT = 1000  # pods that go are remembered until a status, or the record of their cluster, has counted them
 _CLOSED_KEPT = 1000  # clusters that ended while this operator led
 _LAST_KEPT = 200  # clusters that ended, and whose record this operator has not closed
-# Who led may have ended so long before the next one leads, and with the end of a cluster on its hands.
-_UNTOLD_SECONDS = 60.0
+# The former leader may have been killed so long before the next one leads, just as a cluster ended.
+_UNTOLD_SECONDS = LONGEST_LEASE_SECONDS + 30.0
 # How long an operator that ends waits for records of clusters that are gone; the next one goes on with them.
 _CLOSING_SECONDS = 1.0
 
@@ -235,7 +236,6 @@ class Registry:
         """Start the loops of all clusters, and of those to come. `definitions`: of the mirror, if any."""
         self._context, self._definitions, self._leads = context, definitions, True
         self.start_loops()
-        self._tell_ends()
         if definitions is not None:
             known = lambda key: self._bodies.get(self._named.get(key, ""))  # noqa: E731 - of this registry
             self._serving = Serving(context, definitions, known, self.find_job)
@@ -245,9 +245,10 @@ class Registry:
         """Start loops in the namespaces whose caches have filled meanwhile; first of the clusters that lack pods."""
         for key, body in sorted(self._bodies.items(), key=lambda item: self._has_its_pods(*item)):
             self._start_loop(key, body)
+        self._tell_ends()
 
     def _tell_ends(self) -> None:
-        """Have the ends written of clusters that went just before: who led may have come to write none, or a part."""
+        """Have the ends written of clusters that went just before: who led may have written none, or a part."""
         for key, last in tuple(self._last.items()):
             if last.ended is not None and self._clock() - last.ended <= _UNTOLD_SECONDS and self._may_tell(key):
                 namespace, _, uid = key.rpartition("/")
@@ -383,8 +384,9 @@ class Registry:
 
     def _may_tell(self, key: str) -> bool:
         """Whether the end of a cluster that is gone is for this operator to tell, and nothing here does already."""
-        is_there = key in self._bodies or key in self._loops
-        return self._leads and not is_there and key not in self._ending and key not in self._closed
+        if not self._leads or self._context is None or not self._context.knows(key.rpartition("/")[0]):
+            return False
+        return not any(key in known for known in (self._bodies, self._loops, self._ending, self._closed))
 
     def close_anew(self, cluster: Identity, keep_seconds: float | None) -> None:
         """Go on with the record of a cluster that is gone, whose end another operator has written in part, or not."""
@@ -481,6 +483,7 @@ class Registry:
         body, counted = self._bodies.pop(key, None), self._counted.pop(key, None)
         self._held.pop(key, None)
         if body is not None:
+            self._last.pop(key, None)
             self._last[key] = LastStatus.of(body, counted[1] if counted else None, self._clock())
             if len(self._last) > _LAST_KEPT:
                 del self._last[next(iter(self._last))]

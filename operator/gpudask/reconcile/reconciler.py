@@ -25,7 +25,7 @@ from gpudask.planning.actions import CreateScheduler, CreateWorker, DeletePod, D
 from gpudask.planning.degraded import failure_message
 from gpudask.planning.drain import retirements
 from gpudask.planning.eviction import at_work
-from gpudask.planning.ledger.causes import Gone, holders_unplanned
+from gpudask.planning.ledger.causes import Gone, ended_for_good, holders_unplanned
 from gpudask.planning.ledger.counting import Ledger, Seen, count, inherit
 from gpudask.planning.observed.observation import Failure, Observation
 from gpudask.planning.observed.pods import Pod, current_scheduler
@@ -384,8 +384,7 @@ class Reconciler:
         later = {pod.uid for pod in pods} - there
         self._gone = [each for each in gone if each.uid in later]
         gone = [each for each in gone if each.uid not in later]
-        finished = [Gone.of(pod, pod.finished_at) for pod in pods if pod.pool and pod.node and pod.finished]
-        return (*gone, *finished)
+        return (*gone, *ended_for_good(pods))
 
     async def _write_status(self, writing: Awaitable[float | None]) -> float | None:
         """Await a write of the status; its requeue_after. Where the resource changed meanwhile, another pass follows.

@@ -61,13 +61,13 @@ class ResourceCopy:
     def update(self, body: Json) -> Change:
         """Keep a newer copy, or the one of a refresh. Another with an older spec has to be refreshed first."""
         old, new = self.body["metadata"], body["metadata"]
-        if (
-            new.get("generation", 0) < old.get("generation", 0)
-            and new.get("resourceVersion") != self._refreshed_version
-        ):
+        is_edited = old.get("generation") != new.get("generation") or body.get("spec") != self.body.get("spec")
+        is_older = int(new.get("resourceVersion", 0)) < self._body_version
+        if not self._is_refreshed(new) and (is_older or new.get("generation", 0) < old.get("generation", 0)):
+            if not is_edited:
+                return Change.NONE  # an answer that an event overtook
             self.has_older_spec = True
             return Change.OLDER_SPEC
-        is_edited = old.get("generation") != new.get("generation") or body.get("spec") != self.body.get("spec")
         if int(new.get("resourceVersion", 0)) > int(self.version):  # else its event comes late
             self.version = str(new["resourceVersion"])
             self.status_is_newer = True
@@ -75,6 +75,14 @@ class ResourceCopy:
         if is_edited:
             return Change.EDIT
         return Change.DELETION if "deletionTimestamp" in new else Change.NONE
+
+    @property
+    def _body_version(self) -> int:
+        return int(self.body["metadata"].get("resourceVersion", 0))
+
+    def _is_refreshed(self, metadata: Json) -> bool:
+        """Whether a body with these metadata is that of the last refresh, which holds, be it older."""
+        return bool(metadata.get("resourceVersion") == self._refreshed_version)
 
     def status_written(self, answer: Json) -> None:
         """Keep the version that the answer to our own status write has, where no event of a later write came before."""
@@ -129,10 +137,11 @@ class ResourceCopy:
             raise ClusterGoneError
         self._doubtful = self.has_older_spec = False
         version = str(body["metadata"]["resourceVersion"])
+        if self.body is not before and int(version) < self._body_version:
+            return self.body  # something newer came meanwhile
         if version != self.version:  # also where it is an older one, as after a restored backup
             self.version, self.status_is_newer = version, True
-        if self.body is before:  # nothing newer came meanwhile: it holds, be it older
-            self._refreshed_version = version
+        self._refreshed_version = version
         return body
 
 

@@ -17,7 +17,7 @@ that works, this is what its GPUs wait for as soon as the task ends.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpudask.api.reasons import Cause
 from gpudask.planning import overrides
@@ -49,7 +49,8 @@ class Holder:
 class Gone:
     """A pod that holds its GPUs no more since `at`, in seconds since the epoch: it was deleted, or ended for good.
 
-    `is_stamped`: its end was told, and is no time at which it was only found to be gone.
+    `is_stamped`: its end was told, and is no time at which it was only found to be gone. `is_there`: it ended, and was
+    not deleted yet: who sees it may not have been there as it did.
     """
 
     uid: str
@@ -59,6 +60,7 @@ class Gone:
     placed: float
     at: float
     is_stamped: bool = False
+    is_there: bool = False
 
     @classmethod
     def of(cls, pod: Pod, at: float) -> Gone:
@@ -70,6 +72,12 @@ class Gone:
     def holder(self) -> Holder:
         """The pod, of which no pass knew: it came and went between two."""
         return Holder(self.uid, self.pool, self.dask_name, self.gpus, self.placed, Cause.STARTING)
+
+
+def ended_for_good(pods: Iterable[Pod]) -> list[Gone]:
+    """Those of `pods` that held GPUs until they ended, and were not deleted yet."""
+    ended = (pod for pod in pods if pod.pool and pod.node and pod.finished)
+    return [replace(Gone.of(pod, pod.finished_at), is_there=True) for pod in ended]
 
 
 def holders(observation: Observation, plan: Plan) -> tuple[Holder, ...]:

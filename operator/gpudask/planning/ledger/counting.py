@@ -30,7 +30,7 @@ from itertools import islice
 from gpudask.api.reasons import Cause
 from gpudask.api.status import Status, epoch
 from gpudask.planning.ledger.causes import Gone, Holder
-from gpudask.planning.ledger.totals import OTHERS, PoolCount, Seconds, added_owners, without
+from gpudask.planning.ledger.totals import OTHERS, PoolCount, Seconds, added_owners, less_surplus
 from gpudask.scaling.demand import Demand, Worker
 
 # An answer is at most so old: the long poll waits 30 s. What lies further back was not heard.
@@ -112,7 +112,7 @@ class Ledger:
         return f"{100 * working / held:.0f}%" if held else ""
 
     def settled(self) -> Ledger:
-        """The same without the surplus of any pool: for who tells the end of a cluster."""
+        """The same with the final totals of all pools, as a cluster's record has them."""
         return replace(self, pools={name: pool.settled() for name, pool in self.pools.items()})
 
 
@@ -281,7 +281,7 @@ class _Count:
         counted = self._counted(holder, known, since, until)
         if known is not None and until < since:
             surplus = self.add_surplus(holder, until, since)
-            counted = replace(counted, seconds=without(surplus, counted.seconds)[0])
+            counted = replace(counted, seconds=less_surplus(counted.seconds, surplus)[0])
         self._ended[holder.uid] = counted
         self.forget(holder.uid, max(since, until))
 
@@ -329,7 +329,7 @@ class _Count:
     def _pool(self, name: str) -> PoolCount:
         before, work = self._before.of(name), self._seconds[name].get(Cause.WORKING, 0.0)
         rest: Seconds = {cause: amount for cause, amount in self._seconds[name].items() if cause is not Cause.WORKING}
-        added, surplus = without(before.surplus + self._surplus[name], rest)
+        added, surplus = less_surplus(rest, before.surplus + self._surplus[name])
         added |= {Cause.WORKING: work} if work else {}
         seconds = defaultdict(float, before.seconds)
         for cause, amount in added.items():
@@ -412,7 +412,7 @@ class _Takeover:
         self._room = Counter({name: sum(pool.gpus.values()) for name, pool in before.pools.items()})
         self._rests: defaultdict[str, Counter[Cause]] = defaultdict(Counter)  # pool -> causes of these pods' GPUs now
         self._gap: defaultdict[str, float] = defaultdict(float)  # pool -> GPU-seconds since then of those pods
-        self._late: list[Gone] = []  # had ended by then, and perhaps nobody had told who counted
+        self._late: list[Gone] = []  # were gone by then, and perhaps nobody had told who counted
 
     def hold(self, holder: Holder, earlier: float) -> None:
         """Count a pod that holds its GPUs, and got its node so many seconds before `before`."""
@@ -431,7 +431,7 @@ class _Takeover:
         if gone.at <= since:
             if since - gone.at <= _STAMP_SECONDS:
                 self._was_counted(holder, earlier)  # it went as this was counted: it is nobody's half gap
-            elif gone.is_stamped and since - gone.at <= _BEHIND_SECONDS:
+            elif not gone.is_there and since - gone.at <= _BEHIND_SECONDS:
                 self._late.append(gone)
             self._count.forget(gone.uid, gone.at)
         elif self._was_counted(holder, earlier):

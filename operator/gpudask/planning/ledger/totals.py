@@ -82,22 +82,22 @@ class PoolCount:
         return cls({cause: amount for cause, amount in seconds.items() if amount}, owners, +gpus)
 
     def with_others(self, other: PoolCount) -> PoolCount:
-        """The same with what `other`, which holds no GPUs any more, has held."""
+        """The same with what `other`, which holds no GPUs any more, has held in all."""
+        other = other.settled()
         seconds = defaultdict(float, self.seconds)
         for cause, amount in other.seconds.items():
             seconds[cause] += amount
-        owners, surplus = added_owners(self.owners, other.owners), self.surplus + other.surplus
-        return PoolCount(dict(seconds), owners, self.gpus, changed=True, surplus=surplus)
+        return replace(self, seconds=dict(seconds), owners=added_owners(self.owners, other.owners), changed=True)
 
     def settled(self) -> PoolCount:
-        """The same without the surplus: for who does not go on from there."""
-        seconds, _ = without(self.surplus, self.seconds)
+        """The final totals, without the surplus."""
+        seconds, _ = less_surplus(self.seconds, self.surplus)
         worked, left = self.seconds.get(Cause.WORKING, 0.0), seconds.get(Cause.WORKING, 0.0)
         owners = {owner: amount * (left / worked if worked else 1.0) for owner, amount in self.owners.items()}
         return replace(self, seconds=seconds, owners=owners, surplus=0.0)
 
 
-def without(surplus: float, seconds: Seconds) -> tuple[dict[Cause, float], float]:
+def less_surplus(seconds: Seconds, surplus: float) -> tuple[dict[Cause, float], float]:
     """`seconds` without a surplus, and how much of that is left; work, which was measured, is the last to lose any."""
     found = dict(seconds)
     for cause in sorted(found, key=lambda each: each is Cause.WORKING):

@@ -82,27 +82,25 @@ class JobReconciler:
         self._status = JobStatus.model_validate({})
         self.measurements = JobMeasurements(context, self._identity)
         self._copy = LatestCopy(context, body)
+        self._generation: int | None = None
         self._read()
 
     def changed(self, body: Json) -> bool:
         """Keep a newer copy; whether it was edited. Our own status writes come back here, too."""
-        before = self._copy.body["metadata"].get("generation")
-        if not self._copy.update(body):
-            return False
-        self._read()
-        is_edited = bool(before != body["metadata"].get("generation"))
-        if is_edited:
-            self._executor.forget_problem()
-        return is_edited
+        return self._copy.update(body) and self._read()
 
-    def _read(self) -> None:
-        """Read the status that the copy has."""
+    def _read(self) -> bool:
+        """Read a newer copy; whether it was edited, which may be the cure of what was refused."""
+        before, self._generation = self._generation, self._copy.body["metadata"].get("generation")
+        if is_edited := before != self._generation:
+            self._executor.forget_problem()
         self._unreadable = ""
         try:
             self._status = parse_job_status(self._copy.body)
         except UnreadableStatusError as error:
             self._unreadable = str(error)
         self.measurements.known(self._status, is_readable=not self._unreadable)
+        return bool(is_edited)
 
     def note_never_ran(self, uid: str) -> None:
         """A pod is gone that never had a node."""
@@ -156,9 +154,9 @@ class JobReconciler:
         makes = any(isinstance(action, CreateCluster | CreateRunner) for action in planned.actions)
         if makes and self._context.clock() - self._copy.seen_at > _FRESH_SECONDS:
             await self._refresh()
-            if version != self._copy.version:
-                self._wake()
-                return RESYNC_SECONDS
+        if makes and version != self._copy.version:
+            self._wake()
+            return RESYNC_SECONDS
         self.measurements.planned(seen, planned)
         failure = await self._execute(seen, planned, version)
         if planned.status != seen.status:

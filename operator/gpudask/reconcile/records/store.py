@@ -13,7 +13,7 @@ from gpudask.api import Json
 from gpudask.api.record import Record
 from gpudask.api.resource import API_VERSION, RECORD_PLURAL, Identity, record_name
 from gpudask.clients.errors import ApiError
-from gpudask.clients.flow_control import FairQueue, FairRateLimiter
+from gpudask.clients.flow_control import Backoff, FairQueue, FairRateLimiter
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.history import record as history
 from gpudask.settings import HistorySettings
@@ -27,6 +27,7 @@ _URGENT_PER_SECOND, _URGENT_BURST = 5.0, 20.0
 # namespace. Ends of clusters that are written down at a time.
 _FOLLOWED, _FOLLOWED_PER_CLUSTER, _FOLLOWED_PER_NAMESPACE = 128, 16, 32
 _CLOSINGS, _CLOSINGS_PER_NAMESPACE = 32, 16
+TRIES, FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 8, 0.5, 15.0  # at what tells the end of a cluster
 _MEND = "kubectl apply --server-side --force-conflicts -f crds/gpudaskrecords.yaml, and upgrade the chart's roles"
 
 
@@ -85,10 +86,34 @@ class Records:
         body = await self._get(cluster)
         return history.read(body, cluster) if body is not None else None
 
-    async def go_on(self, subject: Subject, notes: history.Notes, *, only_existing: bool = False) -> None:
+    async def read_back(
+        self, cluster: Identity, random: Callable[[], float], *, created: str | None = None
+    ) -> Record | None:
+        """As `read`, tried again for a while, and None, too, where it cannot be had.
+
+        `created`: of a cluster that is known to have been there: then it is an empty record where there is none.
+        """
+        backoff = Backoff(FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS, random)
+        for tried in range(1, TRIES + 1):
+            try:
+                async with self.closings.slot():
+                    found = await self.read(cluster)
+            except ApiError as error:
+                if self.is_off(cluster.namespace):
+                    break
+                _LOG.info("%s/%s: its record: %s", cluster.namespace, cluster.name, error)
+                await asyncio.sleep(backoff.delay(tried, error.retry_after_seconds))
+            else:
+                return history.begun(cluster, created, self.now()) if found is None and created is not None else found
+        return None
+
+    async def go_on(
+        self, subject: Subject, notes: history.Notes, *, only_existing: bool = False, left: str = ""
+    ) -> str:
         """Write the record of `subject` with `notes`; what stands under its name and is no record of it is replaced.
 
-        `only_existing`: where there is none, none is made.
+        `only_existing`: where there is none, none is made. `left`: what this returned the last time, if there was one:
+        the version that the record has then, empty where it keeps the counters of another operator.
 
         Raises:
             ApiError: it could not be written; a conflict: somebody else wrote it meanwhile.
@@ -96,14 +121,16 @@ class Records:
         cluster, now = subject.cluster, self.now()
         body = await self._get(cluster)
         if body is None and only_existing:
-            return
+            return ""
         before = history.read(body, cluster) if body is not None else None
-        after = history.gone_on(before or history.begun(cluster, subject.created, now), notes, now)
-        if before is not None and after.model_copy(update={"updated": before.updated}) == before:
-            return
         version = str(body["metadata"]["resourceVersion"]) if body is not None else ""
+        is_own = before is not None and bool(left) and version == left
+        after = history.gone_on(before or history.begun(cluster, subject.created, now), notes, now, is_own=is_own)
+        is_taken = history.has_taken(after, notes)
+        if before is not None and after.model_copy(update={"updated": before.updated}) == before:
+            return version if is_taken else ""
         try:
-            await self._api.put_record(
+            written = await self._api.put_record(
                 history.rendered(after, cluster, keep_seconds=subject.keep_seconds, version=version)
             )
         except ApiError as error:
@@ -112,6 +139,7 @@ class Records:
         self._refused.discard(cluster.namespace)
         if body is None or after.ended:
             self.on_write(cluster.namespace)
+        return str(written["metadata"]["resourceVersion"]) if is_taken else ""
 
     @property
     def problem(self) -> str:

@@ -15,19 +15,19 @@ from functools import partial
 
 from gpudask.api import Json, attribution
 from gpudask.api.reasons import Cause
-from gpudask.api.record import MAX_MESSAGE, End, Record, RecordedEvent, Sample
+from gpudask.api.record import MAX_MESSAGE, End, RecordedEvent, Sample
 from gpudask.api.resource import Cluster, Identity
 from gpudask.api.spec import Spec
 from gpudask.api.status import Status, epoch, iso
 from gpudask.clients.errors import ApiError, SchedulerError
 from gpudask.clients.flow_control import CLUSTER, Backoff, FairQueue, RateLimiter
-from gpudask.history import pools, record
+from gpudask.history import pools, record, samples
 from gpudask.history.ends import LogSource, PodEnd, PodWatch, gone_end, with_log
 from gpudask.history.record import Notes, ended_unseen, recorded_pod
 from gpudask.history.tasks import TaskHistory, TaskNews
 from gpudask.history.unfinished import LastStatus, unfinished
 from gpudask.planning.actions import DeletePod, Plan
-from gpudask.planning.ledger.causes import Gone, holders_unplanned
+from gpudask.planning.ledger.causes import Gone, ended_for_good, holders_unplanned
 from gpudask.planning.ledger.counting import Ledger, PodCount, count
 from gpudask.planning.ledger.counting import Seen as Counting
 from gpudask.planning.observed.pods import Pod, current_scheduler
@@ -35,7 +35,14 @@ from gpudask.planning.status import recount
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.demand_feed import base_url
 from gpudask.reconcile.records.pod_logs import PodLogs
-from gpudask.reconcile.records.store import Records, Subject, wait_for_turn
+from gpudask.reconcile.records.store import (
+    FIRST_RETRY_SECONDS,
+    LAST_RETRY_SECONDS,
+    TRIES,
+    Records,
+    Subject,
+    wait_for_turn,
+)
 from gpudask.reconcile.retries import Work
 from gpudask.scaling.demand import Demand
 
@@ -56,7 +63,6 @@ _AFTER_GRACE_SECONDS, _LONGEST_SECONDS = 15.0, 600.0
 _ANSWER_SECONDS = 1.0
 _REPORT_AGAIN_SECONDS = 60.0  # after which a scheduler that was not ended after all writes another one
 _UNFOLLOWED = "no log: the operator that led ended meanwhile"
-_TRIES, _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 8, 0.5, 15.0
 
 
 class ClusterRecord:
@@ -90,7 +96,7 @@ class ClusterRecord:
         self._gone: dict[str, Gone] = {}  # uid -> a pod that held GPUs, and does not since the last count
         self._pod_gone = asyncio.Event()
         self._counted_ends: dict[str, PodCount] = {}  # uid -> all of a pod that is gone
-        self._has_told = False  # of the cluster's end
+        self._left = ""  # what the last write returned
         self.is_closed = False  # all is written: nobody has to go on with it
         self._reported = "", 0.0  # the scheduler pod that was last asked for a performance report, and when
 
@@ -141,8 +147,8 @@ class ClusterRecord:
         if self._records is None:
             return
         self._subject = replace(self._subject, keep_seconds=self._keep_seconds(cluster.spec.history.keep_seconds))
-        sample = pools.sample(status, self._server_time())
-        if pools.is_due(self._sampled, sample):
+        sample = samples.take(status, self._server_time())
+        if samples.is_due(self._sampled, sample):
             self._sampled = sample
             self._notes.add_sample(sample)
         self._spec = cluster.spec
@@ -256,7 +262,8 @@ class ClusterRecord:
         CLUSTER.set(self._cluster.owner_key)
         if self._records is None or self._is_off:
             return
-        before = await self._read_back(self._records, last)
+        created = last.created if last is not None else None
+        before = await self._records.read_back(self._cluster, self._context.random, created=created)
         if before is None:
             return
         self._subject = Subject(self._cluster, before.cluster.created, self._keep_seconds(keep_seconds))
@@ -270,7 +277,8 @@ class ClusterRecord:
             holders = holders_unplanned([*self._context.pods_of(self._cluster), *held], (), {})
             self._status, self._counted = unfinished(before, holders, written)
             self._unseen_gpus = max(0, before.unseen_gpus - self._counted.gpus)
-        ended = (epoch(before.ended) or 0.0) - self._ahead
+        known_end = last.ended if last is not None and not before.ended else None
+        ended = (epoch(before.ended) or 0.0) - self._ahead if known_end is None else known_end
         for pod, at in since:
             end = gone_end(pod, at, ahead=self._ahead, cluster_gone=at > ended)
             self._fresh.append(with_log(end, "", _UNFOLLOWED) if end.source is LogSource.FOLLOWED else end)
@@ -283,25 +291,6 @@ class ClusterRecord:
         """For how long the record stays, where `wanted` is asked for."""
         longest = self._records.settings.keep_seconds if self._records is not None else 0.0
         return longest if wanted is None else min(wanted, longest)
-
-    async def _read_back(self, records: Records, last: LastStatus | None) -> Record | None:
-        """What is written so far; it is tried again for a while, and then left as it is.
-
-        Of a cluster whose `last` status is known that is an empty record where there is none.
-        """
-        backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS, self._context.random)
-        for tried in range(1, _TRIES + 1):
-            try:
-                found = await records.read(self._cluster)
-                if found is not None or last is None:
-                    return found
-                return record.begun(self._cluster, last.created, self._server_time())
-            except ApiError as error:
-                if self._is_off:
-                    break
-                _LOG.info("%s/%s: its record: %s", self._cluster.namespace, self._cluster.name, error)
-                await asyncio.sleep(backoff.delay(tried, error.retry_after_seconds))
-        return None
 
     async def _close(self, records: Records) -> None:
         self.look(cluster_gone=True)
@@ -321,7 +310,7 @@ class ClusterRecord:
             await self._logs.wait(_FIRST_LOGS_SECONDS)
             self._count_on()
             self._note_ends(self._logs.so_far(end) for end in ends)
-            self._has_told = is_written = await self._write_last(records)
+            is_written = await self._write_last(records)
         seconds = max((end.pod.grace_seconds for end in leaving), default=0.0) + _AFTER_GRACE_SECONDS
         deadline = asyncio.get_running_loop().time() + min(max(_LAST_LOGS_SECONDS, seconds), _LONGEST_SECONDS)
         while is_written and self._awaits:
@@ -363,11 +352,12 @@ class ClusterRecord:
         """Count what pods of a cluster that is gone have held since the last count; those that are there drain."""
         before = self._counted
         known = {} if before is None else {uid: each.holder.gpus for uid, each in before.pods.items()}
-        there = holders_unplanned(self._context.pods_of(self._cluster), (), known)
+        pods = self._context.pods_of(self._cluster)
+        there = holders_unplanned(pods, (), known)
         seen = Counting(
             tuple(replace(holder, rest=Cause.DRAINING) for holder in there if holder.uid not in self._gone),
             self._context.clock(),
-            gone=tuple(self._gone.values()),
+            gone=(*self._gone.values(), *ended_for_good(pods)),
             server_ahead=self._ahead,
         )
         if before is not None:
@@ -378,7 +368,8 @@ class ClusterRecord:
         else:
             return
         self.note_count(recount(status, counted.settled(), self._server_time()), counted)
-        self._notes.unseen_gpus, self._notes.corrects = self._unseen_gpus + counted.gpus, self._has_told
+        self._notes.unseen_gpus = self._unseen_gpus + counted.gpus
+        self._notes.surplus = {name: pool.surplus for name, pool in counted.pools.items()}
 
     @property
     def _is_off(self) -> bool:
@@ -419,7 +410,7 @@ class ClusterRecord:
     async def _flush(self, records: Records) -> None:
         notes, self._notes = self._notes, Notes()
         try:
-            await records.go_on(self._subject, notes)
+            self._left = await records.go_on(self._subject, notes, left=self._left)
         except BaseException:
             self._notes = notes.before(self._notes)
             raise
@@ -435,8 +426,8 @@ class ClusterRecord:
 
     async def _write_last(self, records: Records) -> bool:
         """Write, and try again for a while; whether it was written."""
-        backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS, self._context.random)
-        for tried in range(1, _TRIES + 1):
+        backoff = Backoff(FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS, self._context.random)
+        for tried in range(1, TRIES + 1):
             await wait_for_turn(records.urgent_limiter, self._cluster.namespace)
             await self._note_fresh()
             try:

@@ -75,21 +75,18 @@ class CronJobReconciler:
         self._refusals, self._next_try = 0, 0.0  # in a row; on the operator's clock
         self._status = CronJobStatus.model_validate({})
         self._copy = LatestCopy(context, body)
+        self._generation: int | None = None
         self._read()
 
     def changed(self, body: Json) -> bool:
         """Keep a newer copy; whether it was edited. Our own status writes come back here, too."""
-        before = self._copy.body["metadata"].get("generation")
-        if not self._copy.update(body):
-            return False
-        self._read()
-        is_edited = bool(before != body["metadata"].get("generation"))
-        if is_edited:
-            self._problem, self._refusals = None, 0
-        return is_edited
+        return self._copy.update(body) and self._read()
 
-    def _read(self) -> None:
-        """Read the status that the copy has."""
+    def _read(self) -> bool:
+        """Read a newer copy; whether it was edited, which may be the cure of what was refused."""
+        before, self._generation = self._generation, self._copy.body["metadata"].get("generation")
+        if is_edited := before != self._generation:
+            self._problem, self._refusals = None, 0
         self._unreadable = ""
         try:
             self._status = parse_cron_job_status(self._copy.body)
@@ -99,6 +96,7 @@ class CronJobReconciler:
         is_suspended = isinstance(spec, dict) and spec.get("suspend") is True
         of, jobs = self._identity, self._context.metrics.jobs
         jobs.set_cron_job(of.owner_key, of.name, self._status, suspended=is_suspended)
+        return bool(is_edited)
 
     def stop(self) -> None:
         """Export the cron job no more."""
@@ -124,9 +122,9 @@ class CronJobReconciler:
         makes = any(isinstance(action, CreateJob) for action in planned.actions)
         if makes and self._context.clock() - self._copy.seen_at > _FRESH_SECONDS:
             await self._refresh()
-            if version != self._copy.version:
-                self._wake()
-                return RESYNC_SECONDS
+        if makes and version != self._copy.version:
+            self._wake()
+            return RESYNC_SECONDS
         failure = await self._execute(seen, planned.actions)
         if planned.status != seen.status:
             await self._write(planned.status, before=seen.status, version=version)
