@@ -436,12 +436,21 @@ class Closing:
         await eventually(_said(self.operated, "POST gpudaskrecords demo-uid-of-d"), bool, "its first write", 10.0)
         return closing
 
-    async def begin_and_die(self, of: Cluster) -> None:
-        """Count that the pods hold two GPUs each, in pool `gpu`; begin to close the record, and come no further."""
-        holders = tuple(Holder(each.uid, "gpu", each.dask_name, 2, NOW, Cause.SPARE) for each in self.pods)
-        counted = count(Seen(holders, NOW, pools=("gpu",)), Ledger(NOW))
+    def count(self, of: Cluster, since: float | None = None) -> None:
+        """Count that the pods hold two GPUs each, in pool `gpu`, since then, or since they got their nodes."""
+        holders = tuple(
+            Holder(each.uid, "gpu", each.dask_name, 2, since or each.placed, Cause.SPARE) for each in self.pods
+        )
+        self.note(of, count(Seen(holders, NOW, pools=("gpu",)), Ledger(since or NOW - 200.0)))
+
+    def note(self, of: Cluster, counted: Ledger) -> None:
+        """Note a count, as a pass does when it is made."""
         status = Status(pools=[counted.of("gpu").in_status(PoolStatus(name="gpu"))])
         self.record.note_status(of, status, None, counted, {})
+
+    async def begin_and_die(self, of: Cluster, since: float | None = NOW) -> None:
+        """Count as `count` does; begin to close the record, and come no further."""
+        self.count(of, since)
         closing = await self.begin()
         closing.cancel()
         await asyncio.gather(closing, return_exceptions=True)
@@ -702,13 +711,7 @@ async def test_an_end_in_part_is_not_replaced_by_who_goes_by_an_older_status(mon
     of = cluster(gpu_pool(count=2))
     holds = replace(pod(of, "gpu"), gpus=2, placed=NOW - 200.0)
     async with closing_of(monkeypatch, holds) as closing:
-        holder = Holder(holds.uid, "gpu", holds.dask_name, 2, holds.placed, Cause.SPARE)
-        counted = count(Seen((holder,), NOW, pools=("gpu",)), Ledger(NOW - 200.0))
-        status = Status(pools=[counted.of("gpu").in_status(PoolStatus(name="gpu"))])
-        closing.record.note_status(of, status, None, counted, {})
-        first = await closing.begin()
-        first.cancel()
-        await asyncio.gather(first, return_exceptions=True)
+        await closing.begin_and_die(of, since=None)
         assert gpu_seconds(closing.body) == 400.0
         closing.record = a_record(closing.operated, "demo")
         last = a_last_status("gpu", 20.0, NOW - 90.0, ended=NOW)
@@ -729,10 +732,7 @@ async def test_a_pod_that_ended_and_is_not_deleted_yet_counts_until_its_end(
     stays = replace(pod(of, "gpu"), gpus=2, placed=NOW - 100.0)
     goes = replace(stays, uid="goes", name="goes", dask_name="goes")
     async with closing_of(monkeypatch, stays, goes) as closing:
-        holders = tuple(Holder(each.uid, "gpu", each.dask_name, 2, each.placed, Cause.SPARE) for each in (stays, goes))
-        counted = count(Seen(holders, NOW, pools=("gpu",)), Ledger(NOW - 200.0))
-        status = Status(pools=[counted.of("gpu").in_status(PoolStatus(name="gpu"))])
-        closing.record.note_status(of, status, None, counted, {})
+        closing.count(of)
         done = await closing.begin()
         ended = replace(stays, started=0.0, phase=phase, finished_at=NOW + 4.0)
         closing.pods[:] = [ended, goes]
@@ -763,10 +763,7 @@ async def test_a_pod_whose_end_is_told_after_it_was_written_that_it_is_there_cou
     of = cluster(gpu_pool(count=2))
     holds = replace(pod(of, "gpu"), gpus=2, placed=NOW - 100.0)
     async with closing_of(monkeypatch, holds) as closing:
-        holder = Holder(holds.uid, "gpu", holds.dask_name, 2, holds.placed, Cause.SPARE)
-        counted = count(Seen((holder,), NOW, pools=("gpu",)), Ledger(NOW - 200.0))
-        status = Status(pools=[counted.of("gpu").in_status(PoolStatus(name="gpu"))])
-        closing.record.note_status(of, status, None, counted, {})
+        closing.count(of)
         closing.now[0] = NOW + 10.0
         done = await closing.begin()
         assert gpu_seconds(closing.body) == pytest.approx(2 * 110.0)
@@ -785,8 +782,7 @@ async def test_a_pod_that_goes_while_the_last_pass_writes_counts_until_then(monk
         holder = Holder(holds.uid, "gpu", holds.dask_name, 2, holds.placed, Cause.SPARE)
         counted = count(Seen((holder,), NOW, pools=("gpu",)), Ledger(NOW - 200.0))
         closing.gone(replace(holds, started=0.0), NOW + 5.0)
-        status = Status(pools=[counted.of("gpu").in_status(PoolStatus(name="gpu"))])
-        closing.record.note_status(of, status, None, counted, {})
+        closing.note(of, counted)
         closing.now[0] = NOW + 60.0
         await (await closing.begin())
     assert gpu_seconds(closing.body) == pytest.approx(2 * 105.0)
