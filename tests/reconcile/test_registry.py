@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pytest
 
 from gpudask.api.resource import Identity
-from gpudask.history.unfinished import LastStatus
+from gpudask.history.unfinished import GonePods, LastStatus
 from gpudask.reconcile import loop as module
 from gpudask.reconcile.loop import Registry
 from gpudask.reconcile.supervisor import Supervisor
@@ -303,7 +303,7 @@ async def test_what_a_loop_has_seen_is_known_though_another_operator_has_to_tell
 
 
 def test_of_many_pods_that_are_gone_those_stay_whose_cluster_has_few():
-    gone = module.GonePods(at_most=3)
+    gone = GonePods(at_most=3)
     for number in range(9):
         gone.add(GonePod("busy", f"busy-{number}"), float(number))  # type: ignore[arg-type]
         if number == 1:

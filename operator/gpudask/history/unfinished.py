@@ -1,11 +1,12 @@
-"""The end of a cluster that this operator has not counted for: the ledger to go on with, by what others have written.
+"""The end of a cluster that this operator has not counted for: its pods that are gone, and the ledger to go on with.
 
-That is the last status of the cluster, where it was seen, or else what its record has.
+That is what others have written: the last status of the cluster, where it was seen, or else what its record has.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -20,6 +21,43 @@ from gpudask.history.pools import is_closed
 from gpudask.planning.ledger.causes import Holder
 from gpudask.planning.ledger.counting import Ledger, PodCount, Seen, inherit
 from gpudask.planning.ledger.totals import PoolCount
+from gpudask.planning.observed.pods import Pod
+
+_GONE_KEPT = 1000  # pods that go are remembered until a status, or the record of their cluster, has counted them
+
+
+class GonePods:
+    """Pods that are gone, as last seen, and since when. Of more than `at_most` those stay whose cluster has few."""
+
+    def __init__(self, at_most: int = _GONE_KEPT) -> None:
+        self._at_most = at_most
+        self._number = 0
+        self._of: dict[str, dict[str, tuple[Pod, float]]] = {}  # by owner and uid, the last one last
+
+    def of(self, owner: str) -> tuple[tuple[Pod, float], ...]:
+        """Those of a cluster."""
+        return tuple(self._of.get(owner, {}).values())
+
+    def add(self, pod: Pod, at: float) -> None:
+        """Remember one."""
+        pods = self._of.setdefault(pod.owner, {})
+        self._number += pod.uid not in pods
+        pods.pop(pod.uid, None)
+        pods[pod.uid] = pod, at
+        if self._number > self._at_most:
+            owner = max(self._of, key=lambda each: len(self._of[each]))
+            self._remove(owner, next(iter(self._of[owner])))
+
+    def forget(self, owner: str, until: float = math.inf) -> None:
+        """Forget those of a cluster that are gone since then, or longer."""
+        for uid in [uid for uid, (_, at) in self._of.get(owner, {}).items() if at <= until]:
+            self._remove(owner, uid)
+
+    def _remove(self, owner: str, uid: str) -> None:
+        del self._of[owner][uid]
+        self._number -= 1
+        if not self._of[owner]:
+            del self._of[owner]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -17,7 +16,7 @@ from typing import Any
 from gpudask.api import Json
 from gpudask.api.record import RecordedEvent
 from gpudask.api.resource import Identity, owner_key, parse_status
-from gpudask.history.unfinished import LastStatus
+from gpudask.history.unfinished import GonePods, LastStatus
 from gpudask.mirror.definitions import Definitions
 from gpudask.mirror.objects import AUTOSCALER
 from gpudask.mirror.serving import Serving
@@ -36,7 +35,6 @@ from gpudask.reconcile.resource_copy import Change, ResourceCopy
 _LOG = logging.getLogger(__name__)
 # How soon a pass follows a demand in which only counts have changed; the preload sends them about as often.
 _COUNTS_SECONDS = 0.2
-_GONE_KEPT = 1000  # pods that go are remembered until a status, or the record of their cluster, has counted them
 _CLOSED_KEPT = 1000  # clusters that ended while this operator led
 _LAST_KEPT = 200  # clusters that ended, and whose record this operator has not closed
 # The former leader may have been killed so long before the next one leads, just as a cluster ended.
@@ -158,40 +156,6 @@ class _Waker:
     def resource_changed(self, body: Json) -> None:
         if (loop := self._loop()) is not None:
             loop.resource_changed(body)
-
-
-class GonePods:
-    """Pods that are gone, as last seen, and since when. Of more than `at_most` those stay whose cluster has few."""
-
-    def __init__(self, at_most: int = _GONE_KEPT) -> None:
-        self._at_most = at_most
-        self._number = 0
-        self._of: dict[str, dict[str, tuple[Pod, float]]] = {}  # by owner and uid, the last one last
-
-    def of(self, owner: str) -> tuple[tuple[Pod, float], ...]:
-        """Those of a cluster."""
-        return tuple(self._of.get(owner, {}).values())
-
-    def add(self, pod: Pod, at: float) -> None:
-        """Remember one."""
-        pods = self._of.setdefault(pod.owner, {})
-        self._number += pod.uid not in pods
-        pods.pop(pod.uid, None)
-        pods[pod.uid] = pod, at
-        if self._number > self._at_most:
-            owner = max(self._of, key=lambda each: len(self._of[each]))
-            self._remove(owner, next(iter(self._of[owner])))
-
-    def forget(self, owner: str, until: float = math.inf) -> None:
-        """Forget those of a cluster that are gone since then, or longer."""
-        for uid in [uid for uid, (_, at) in self._of.get(owner, {}).items() if at <= until]:
-            self._remove(owner, uid)
-
-    def _remove(self, owner: str, uid: str) -> None:
-        del self._of[owner][uid]
-        self._number -= 1
-        if not self._of[owner]:
-            del self._of[owner]
 
 
 def _counted_at(body: Json) -> str:
