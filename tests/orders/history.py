@@ -1,0 +1,265 @@
+"""A history of a seed, and the oracle: a new operator, which finds nothing to do when the old one has done all."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+from unittest import mock
+
+from gpudask.api import Json
+from gpudask.clients.errors import ApiError
+from gpudask.clients.kubernetes import Kubernetes
+from gpudask.clients.transport import ApiServer
+from gpudask.reconcile import operator as production
+from gpudask.reconcile.election import Election
+from gpudask.reconcile.loop import Registry
+from gpudask.reconcile.operator import Operator
+from gpudask.reconcile.supervisor import Supervisor
+from gpudask.settings import HistorySettings, Settings
+from tests.orders.api_server import Connection, SlowApiServer, delay
+from tests.orders.world import CLUSTERS, CRON_JOBS, JOBS, NAMESPACE, Node, People, Schedulers
+from tests.virtual_time import in_virtual_time, now
+
+MOVES = 25
+# Nothing changes for so long, which no back-off of the operator's outlasts: it waits for nothing but its resync.
+CALM_SECONDS, LONGEST_SECONDS = 130.0, 550.0
+_NEW_SECONDS = 70.0  # in which a new operator finds what there is to do
+_IGNORED = ("/leases/", "/events/", "/secrets/")  # not part of what has to be so
+_FLEETING = {"resourceVersion", "countedAt", "startSeconds", "heldSeconds"}
+_SETTINGS = Settings(watch_namespaces=(NAMESPACE,), history=HistorySettings(enabled=False), identity="operator")
+
+
+@dataclass
+class Outcome:
+    """What became of a history. `problems`: empty where all ended as it should."""
+
+    seed: int
+    problems: list[str] = field(default_factory=list)
+    course: list[tuple[float, str]] = field(default_factory=list)
+    changes: int = 0  # of objects
+
+    def told(self, at_most: int = 400) -> str:
+        """The problems, and the course of events up to them."""
+        lines = [f"{at:8.3f} {text}" for at, text in self.course[-at_most:]]
+        return "\n".join([f"seed {self.seed}:", *lines, *self.problems])
+
+
+def play(seed: int, moves: int = MOVES) -> Outcome:
+    """Play the history of a seed, and judge it."""
+    outcome = Outcome(seed)
+    random.seed(seed)  # the operator's jitter
+    with _repeatable(seed):
+        in_virtual_time(_History(outcome, moves).run())
+    return outcome
+
+
+@contextlib.contextmanager
+def _repeatable(seed: int) -> Iterator[None]:
+    """No name differs between two plays of one seed."""
+    nonces = random.Random(seed)  # noqa: S311 - no secret
+    with (
+        mock.patch("secrets.token_hex", lambda length: nonces.randbytes(length).hex()),
+        mock.patch("secrets.token_bytes", nonces.randbytes),
+    ):
+        yield
+
+
+class _History:
+    """One history, while it is played."""
+
+    def __init__(self, outcome: Outcome, moves: int) -> None:
+        self._outcome = outcome
+        self._moves = moves
+        self.server = SlowApiServer(random.Random(outcome.seed), self._note)  # noqa: S311 - no secret
+        self._node = Node(self.server)
+        self._changed_at = 0.0
+        self._before: set[asyncio.Task[Any]] = set()
+
+    def _note(self, text: str) -> None:
+        self._outcome.course.append((now(), text))
+
+    async def run(self) -> None:
+        self.server.listeners.append(lambda event: self._note_change(event.path))
+        self._before = asyncio.all_tasks()
+        people = asyncio.create_task(People(self.server).work(self._moves))
+        self._before.add(people)
+        await self._begin()
+        while not people.done():
+            await asyncio.wait([people], timeout=self.server.chance.expovariate(1 / 60.0))
+            if not people.done():
+                await self._kill()
+                await self._begin()
+        people.result()
+        self._note("people rest")
+        self.server.is_faulty = False
+        await self._becomes_calm()
+        before = self._state()
+        self._judge(before)
+        await self._kill()
+        self._note("a new operator looks")
+        await self._begin()
+        await asyncio.sleep(_NEW_SECONDS)
+        self._compare(before, self._state())
+        await self._kill()
+        await self.server.close()
+
+    def _note_change(self, path: str) -> None:
+        if not any(part in path for part in _IGNORED):
+            self._changed_at = now()
+            self._outcome.changes += 1
+
+    async def _becomes_calm(self) -> None:
+        began = now()
+        while now() - max(began, self._changed_at) < CALM_SECONDS:
+            if now() - began > LONGEST_SECONDS:
+                self._outcome.problems.append(f"it changes for longer than {LONGEST_SECONDS:g} s")
+                return
+            await asyncio.sleep(5.0)
+
+    async def _begin(self) -> None:
+        """Begin an operator, which has to try until the API server lets it."""
+        self._note("an operator begins")
+        while True:
+            try:
+                operator = await _start(self.server)
+            except ApiError as error:  # kopf tries again, too
+                self._note(f"it could not begin: {error}")
+                await asyncio.sleep(1.0)
+            else:
+                break
+        self._kopf = asyncio.create_task(_Kopf(self.server, operator).run())
+
+    async def _kill(self) -> None:
+        """End the operator in the middle of whatever it does; what it has sent takes effect."""
+        self._note("the operator is killed")
+        kept = {*self._before, *self.server.tasks, asyncio.current_task()}
+        tasks = [task for task in asyncio.all_tasks() if task not in kept]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _state(self) -> dict[str, Json]:
+        """All that has to be so, by path."""
+        objects = self.server.objects.items()
+        return {path: _lasting(body) for path, body in objects if not any(part in path for part in _IGNORED)}
+
+    def _judge(self, state: dict[str, Json]) -> None:
+        problems = self._outcome.problems
+        problems += self.server.wrong
+        problems += [f"{name} ran {len(uids)} times" for (_, name), uids in self._node.runs.items() if len(uids) > 1]
+        for path, body in state.items():
+            if not path.startswith((f"{CLUSTERS}/", f"{JOBS}/", f"{CRON_JOBS}/")):
+                continue
+            generation, observed = body["metadata"]["generation"], body.get("status", {}).get("observedGeneration")
+            if generation != observed:
+                problems.append(f"{path}: generation {generation}, observed {observed}: {body.get('status')}")
+
+    def _compare(self, before: dict[str, Json], after: dict[str, Json]) -> None:
+        for path in sorted({*before, *after}):
+            if before.get(path) != after.get(path):
+                changes = _differences(before.get(path), after.get(path))
+                self._outcome.problems.append(f"a new operator changed {path}: {'; '.join(changes)}")
+
+
+async def _start(server: SlowApiServer) -> Operator:
+    """Start an operator as in production, but for its connections and its clocks."""
+
+    async def connect(_: Any = None) -> Connection:
+        return Connection(server)
+
+    with (
+        mock.patch.object(Kubernetes, "connect", connect),
+        mock.patch.object(ApiServer, "connect", connect),
+        mock.patch.object(production, "SchedulerClient", partial(Schedulers, server)),
+        mock.patch.object(production, "files", return_value={"entry.py": b""}),
+        mock.patch.object(production, "Election", partial(Election, clock=now)),
+        mock.patch.object(production, "Registry", partial(Registry, now)),
+        mock.patch.object(production, "Supervisor", partial(Supervisor, clock=now)),
+    ):
+        operator = Operator(_SETTINGS)
+        await operator.start()
+    return operator
+
+
+class _Kopf:
+    """Hands on clusters as kopf does: those of a list, then a watch's events; each cluster's by itself, in order."""
+
+    def __init__(self, server: SlowApiServer, operator: Operator) -> None:
+        self._api = Connection(server)
+        self._chance = server.chance
+        self._registry = operator.registry
+        self._events: dict[str, asyncio.Queue[Json]] = {}  # by uid
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def run(self) -> None:
+        """Only where the version that was reached is too old it lists again: it tells of no deletion then."""
+        version = ""
+        while True:
+            with contextlib.suppress(ApiError):
+                version = await self._follow(version or await self._list())
+            await asyncio.sleep(delay(self._chance))
+
+    async def _list(self) -> str:
+        page = await self._api.list_page(CLUSTERS, query={"limit": "500"}, accept="")
+        for body in page["items"]:
+            self._put({"type": None, "object": body})
+        return str(page["metadata"]["resourceVersion"])
+
+    async def _follow(self, version: str) -> str:
+        """Watch from `version` on; the version reached, empty: it is too old."""
+        with contextlib.suppress(ApiError):
+            async for event in self._api.stream(CLUSTERS, query={"watch": "true", "resourceVersion": version}):
+                if event["type"] == "ERROR":
+                    return "" if event["object"]["code"] == HTTPStatus.GONE else version
+                version = event["object"]["metadata"]["resourceVersion"]
+                self._put(event)
+        return version
+
+    def _put(self, event: Json) -> None:
+        uid = event["object"]["metadata"]["uid"]
+        if uid not in self._events:
+            self._events[uid] = asyncio.Queue()
+            self._tasks.append(asyncio.create_task(self._hand_on(self._events[uid])))
+        self._events[uid].put_nowait(event)
+
+    async def _hand_on(self, events: asyncio.Queue[Json]) -> None:
+        while True:
+            event = await events.get()
+            await asyncio.sleep(self._chance.uniform(0.0, 0.2))
+            while not events.empty():  # of those that came meanwhile kopf hands on the last one
+                event = events.get_nowait()
+            if event["type"] == "DELETED":
+                self._registry.cluster_deleted(event["object"]["metadata"])
+            else:
+                self._registry.cluster_changed(event["object"])
+
+
+def _lasting(body: Any) -> Any:
+    """An object without what every write changes, what time changes, and what an operator has learnt by itself."""
+    if isinstance(body, dict):
+        return {key: _lasting(value) for key, value in body.items() if key not in _FLEETING}
+    return [_lasting(item) for item in body] if isinstance(body, list) else body
+
+
+def _differences(before: Any, after: Any, at: str = "") -> list[str]:
+    if isinstance(before, dict) and isinstance(after, dict):
+        keys = sorted({*before, *after})
+        return [each for key in keys for each in _differences(before.get(key), after.get(key), f"{at}.{key}")]
+    if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        pairs = enumerate(zip(before, after, strict=True))
+        return [each for number, (one, other) in pairs for each in _differences(one, other, f"{at}[{number}]")]
+    if before == after:
+        return []
+    return [f"{at}: {_short(before)} -> {_short(after)}"]
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) < 300 else f"{text[:300]}..."

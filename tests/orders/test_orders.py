@@ -1,0 +1,36 @@
+"""As many random orders of events as some seconds have room for, and that a seed tells the same one each time.
+
+A failing seed is printed with its course of events, and with the command that plays it again. For many more:
+`GPUDASK_ORDERS=2000 pytest tests/orders`, or `make orders ARGS="--seed 1000 --histories 2000"`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+from tests.conftest import ROOT
+
+HISTORIES = int(os.environ.get("GPUDASK_ORDERS", "12"))
+
+
+def orders(*args: Any) -> subprocess.CompletedProcess[str]:
+    """Play histories in a process of their own, in which sets of texts have the same order each time."""
+    path = os.pathsep.join([str(ROOT / "operator"), str(ROOT)])
+    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": path}
+    command = [sys.executable, "-m", "tests.orders", *map(str, args)]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_whatever_the_order_of_events_a_new_operator_finds_nothing_to_do():
+    done = orders("--seed", 1, "--histories", HISTORIES)
+    assert done.returncode == 0, done.stdout[-30_000:] + done.stderr[-3_000:]
+    assert f"histories={HISTORIES} " in done.stdout.splitlines()[-1]
+
+
+def test_a_seed_is_one_history_event_for_event():
+    told = [orders("--seed", 2, "--histories", 1, "--course").stdout for _ in range(2)]
+    assert len(told[0].splitlines()) > 50
+    assert told[0] == told[1]

@@ -1,0 +1,310 @@
+"""What there is beside the operator: nodes that run pods, Dask schedulers in them, and people who edit objects."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import Any
+
+from gpudask.api import Json
+from gpudask.api.resource import (
+    ANNOTATION_DASK_NAME,
+    API_VERSION,
+    CRON_JOB_PLURAL,
+    JOB_PLURAL,
+    LABEL_CLUSTER,
+    LABEL_JOB,
+    LABEL_POOL,
+    PLURAL,
+)
+from gpudask.api.status import iso
+from gpudask.clients.errors import SchedulerError, SchedulerTrouble
+from gpudask.clients.scheduler import SchedulerClient
+from tests.api.test_job import a_job
+from tests.builders import a_manifest, a_pool
+from tests.jobs.cron.builders import a_cron_job
+from tests.orders.api_server import Event, SlowApiServer, is_finished, wall
+from tests.reconcile.fake_dask import FakeScheduler
+from tests.reconcile.fake_kubelet import exited, running
+from tests.virtual_time import now
+
+NAMESPACE = "lab"
+_OURS = f"/apis/{API_VERSION}/namespaces/{NAMESPACE}"
+CLUSTERS, JOBS, CRON_JOBS = (f"{_OURS}/{plural}" for plural in (PLURAL, JOB_PLURAL, CRON_JOB_PLURAL))
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+NEVER = "0 0 1 1 *"  # a schedule that makes nothing while a history lasts
+_SHARED = "shared"  # a cluster of people's, which jobs use, too
+_POLL_SECONDS = 0.5
+_REACT = 0.08  # of what happens to people's objects, somebody does something at once
+
+
+class Node:
+    """Runs pods. What of `runs` has a second uid ran twice: pods by their job's uid and their own name."""
+
+    def __init__(self, server: SlowApiServer) -> None:
+        self._server = server
+        self._chance = server.chance
+        self._addresses = iter(f"10.0.{number // 250}.{number % 250 + 1}" for number in range(60_000))
+        self.runs: dict[tuple[str, str], set[str]] = defaultdict(set)
+        server.listeners.append(self._see)
+
+    def _see(self, event: Event) -> None:
+        if event.body.get("kind") == "Pod" and event.type != "DELETED":
+            seconds = self._chance.choice((0.01, 0.3, 1.0, 3.0))
+            self._server.later(seconds, partial(self._work_on, event.path, event.body["metadata"]["uid"]))
+
+    def _work_on(self, path: str, uid: str) -> None:
+        body = self._server.there(path, uid)
+        if body is None:
+            return
+        if "deletionTimestamp" in body["metadata"]:
+            if not body["metadata"].get("finalizers"):
+                self._server.remove(path)
+        elif body["spec"].get("activeDeadlineSeconds") == 1 and not is_finished(body):
+            self._server.put(path, body | {"status": {"phase": "Failed", "reason": "DeadlineExceeded"}})
+        elif not body["spec"].get("schedulingGates") and not body["spec"].get("nodeName"):
+            self._start(path, body)
+
+    def _start(self, path: str, body: Json) -> None:
+        status = running(next(self._addresses))
+        container = status["containerStatuses"][0] | {"name": body["spec"]["containers"][0]["name"]}
+        status["containerStatuses"] = [container | {"state": {"running": {"startedAt": iso(wall(), to="seconds")}}}]
+        self._server.put(path, body | {"spec": body["spec"] | {"nodeName": "node-1"}, "status": status})
+        metadata = body["metadata"]
+        if LABEL_JOB not in metadata.get("labels", {}):
+            return
+        self._server.note(f"  {metadata['name']} runs")
+        self.runs[metadata["ownerReferences"][0]["uid"], metadata["name"]].add(metadata["uid"])
+        if self._chance.random() < 0.8:
+            code = self._chance.choice((0, 0, 1, 1, 3))
+            self._server.later(self._chance.uniform(0.0, 20.0), partial(self._exit, path, metadata["uid"], code))
+
+    def _exit(self, path: str, uid: str, code: int) -> None:
+        body = self._server.there(path, uid)
+        if body is None or is_finished(body):
+            return
+        status = exited(body, code)
+        times = {"startedAt": iso(wall(), to="seconds"), "finishedAt": iso(wall(), to="seconds")}
+        status["containerStatuses"][0]["state"]["terminated"] |= times
+        self._server.note(f"  {body['metadata']['name']} exits with {code}")
+        self._server.put(path, body | {"status": status})
+
+
+class Schedulers(SchedulerClient):
+    """The Dask schedulers in the pods that run: without work, each with its cluster's workers."""
+
+    def __init__(self, server: SlowApiServer, may_write: Callable[[], bool]) -> None:
+        super().__init__(may_write)
+        self._server = server
+
+    async def _request(self, _method: str, url: str, *_: Any, **kwargs: Any) -> tuple[Any, int]:
+        await asyncio.sleep(self._server.chance.uniform(0.001, 0.1))
+        uid, scheduler = self._find(url.removeprefix("http://").partition(":")[0])
+        if url.endswith("/desired"):
+            scheduler.desired = kwargs["json"]
+            return {"protocol": 1, "desired_version": kwargs["json"]["version"], "refused": []}, 100
+        if url.endswith("/history"):
+            return {"protocol": 1, "scheduler_id": f"S-{uid}", "erred": 0, "tasks": [], "errors": []}, 100
+        ends_at = now() + float(kwargs["params"]["wait"])
+        while True:
+            answer = self._demand(uid, scheduler)
+            if answer["version"] != kwargs["params"]["seen"] or now() >= ends_at:
+                return answer, 100
+            await asyncio.sleep(_POLL_SECONDS)
+            uid, scheduler = self._find(scheduler.address)
+
+    def _find(self, address: str) -> tuple[str, FakeScheduler]:
+        """The scheduler at an address, and the uid of its pod.
+
+        Raises:
+            SchedulerError: nobody answers there.
+        """
+        for path, body in self._server.objects.items():
+            if path.startswith(PODS) and body.get("status", {}).get("podIP") == address and not is_finished(body):
+                uid = body["metadata"]["uid"]
+                scheduler = _schedulers_of(self._server).setdefault(uid, FakeScheduler(address))
+                scheduler.pods = dict(self._workers(body["metadata"]["labels"][LABEL_CLUSTER]))
+                return uid, scheduler
+        raise SchedulerError(SchedulerTrouble.UNREACHABLE, "the scheduler does not answer: no route to host")
+
+    def _workers(self, cluster: str) -> list[tuple[str, str]]:
+        found = [body for path, body in self._server.objects.items() if path.startswith(PODS)]
+        return [
+            (body["metadata"]["annotations"][ANNOTATION_DASK_NAME], body["metadata"]["labels"][LABEL_POOL])
+            for body in found
+            if body["metadata"]["labels"].get(LABEL_CLUSTER) == cluster
+            and body["metadata"]["labels"].get(LABEL_POOL)
+            and body.get("status", {}).get("phase") == "Running"
+        ]
+
+    @staticmethod
+    def _demand(uid: str, scheduler: FakeScheduler) -> Json:
+        content = {
+            "desired_version": scheduler.desired.get("version", ""),
+            "features": scheduler.features,
+            "offers": scheduler.desired.get("offers", {}),
+            "tasks": 0,
+            "erred": 0,
+            "idle_seconds": 0.0,
+            "clients": scheduler.clients,
+            "demand": [],
+            "workers": [scheduler._worker(name, pool) for name, pool in sorted(scheduler.pods.items())],
+        }
+        digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:8]
+        return {"protocol": 1, "version": f"{uid}/{digest}", "scheduler_id": f"S-{uid}"} | content
+
+
+def _schedulers_of(server: SlowApiServer) -> dict[str, FakeScheduler]:
+    """The schedulers' processes, by the uid of their pods: they outlive operators."""
+    return server.__dict__.setdefault("schedulers", {})
+
+
+class People:
+    """Edit, delete and make anew jobs, cron jobs and clusters, and do harm to pods.
+
+    Some do it by themselves, others as soon as something happens to an object: the answer to whoever wrote it is still
+    on its way then.
+    """
+
+    def __init__(self, server: SlowApiServer) -> None:
+        self._server = server
+        self._chance: Random = server.chance
+        self._rest = False
+        self._moves = {JOBS: self._job, CRON_JOBS: self._cron_job, CLUSTERS: self._cluster}
+        server.listeners.append(self._see)
+
+    def _see(self, event: Event) -> None:
+        collection, _, name = event.path.rpartition("/")
+        if collection in self._moves and not self._rest and self._chance.random() < _REACT:
+            seconds = self._chance.choice((0.0, 0.02, 0.3))
+            self._server.later(seconds, lambda: None if self._rest else self._moves[collection](name))
+
+    async def work(self, moves: int) -> None:
+        """Make so many moves, some at once and some a while apart; then rest."""
+        for _ in range(moves):
+            moves = (*self._moves.values(), self._pod)
+            self._chance.choices(moves, weights=(6, 2, 2, 1))[0]()
+            await asyncio.sleep(self._chance.choice((0.0, 0.05, 0.5, 2.0, 8.0)))
+        self.rest()
+
+    def rest(self) -> None:
+        """From now on nothing happens by itself, either."""
+        self._rest = True
+        for path, body in list(self._server.objects.items()):
+            if path.startswith(f"{CRON_JOBS}/"):
+                self._edit(path, body, schedule=NEVER)
+
+    def _job(self, name: str = "") -> None:
+        path = f"{JOBS}/{name or self._chance.choice(('one', 'two', 'three'))}"
+        body = self._server.objects.get(path)
+        if body is None:
+            self._create(path, a_job(**self._job_spec()))
+            return
+        spec, kind = body["spec"], self._chance.randrange(10)
+        if kind < 4:
+            self._edit(path, body, suspend=not spec.get("suspend", False))
+        elif kind == 4:
+            self._edit(path, body, runner=self._job_spec()["runner"])
+        elif kind == 5:
+            self._edit(path, body, **self._job_spec())
+        elif kind == 6:
+            self._label(path, body)
+        elif kind == 7:
+            self._foreign_status(path, body)
+        else:
+            self._delete(path)
+            if self._chance.random() < 0.6:
+                self._create(path, a_job(**self._job_spec()))
+
+    def _job_spec(self) -> Json:
+        container = {"name": "runner", "args": ["python", "-c", f"print({self._chance.randrange(3)})"]}
+        spec: Json = {
+            "runner": {"template": {"spec": {"containers": [container]}}},
+            "suspend": self._chance.random() < 0.4,
+            "retries": self._chance.randrange(3),
+            "backoff": "1s",
+        }
+        if self._chance.random() < 0.6:
+            spec["cluster"] = {"spec": a_manifest(a_pool(replicas=self._chance.randrange(3)))["spec"]}
+        else:
+            spec["cluster"] = {"name": _SHARED}
+        if self._chance.random() < 0.3:
+            spec["ttlAfterFinished"] = self._chance.choice(("1s", "20s"))
+        if self._chance.random() < 0.2 and "spec" in spec["cluster"]:
+            spec["keepCluster"] = {"onSuccess": "10s", "onFailure": "1h"}
+        return spec
+
+    def _cron_job(self, name: str = "ticks") -> None:
+        path = f"{CRON_JOBS}/{name}"
+        body = self._server.objects.get(path)
+        policy = self._chance.choice(("Allow", "Forbid", "Replace"))
+        if body is None:
+            spec = self._job_spec() | {"suspend": False}
+            self._create(path, a_cron_job("* * * * *", concurrencyPolicy=policy, jobTemplate={"spec": spec}))
+            return
+        kind = self._chance.randrange(6)
+        if kind < 2:
+            self._edit(path, body, suspend=not body["spec"].get("suspend", False))
+        elif kind == 2:
+            self._edit(path, body, concurrencyPolicy=policy)
+        elif kind == 3:
+            self._foreign_status(path, body)
+        elif kind == 4:
+            self._label(path, body)
+        else:
+            self._delete(path)
+
+    def _cluster(self, name: str = "") -> None:
+        path = f"{CLUSTERS}/{name or self._chance.choice((_SHARED, _SHARED, 'one'))}"
+        body = self._server.objects.get(path)
+        pools = [a_pool(name, replicas=self._chance.randrange(3)) for name in ("cpu", "more")]
+        spec = a_manifest(*pools[: self._chance.randrange(1, 3)], suspend=self._chance.random() < 0.2)["spec"]
+        kind = self._chance.randrange(6)
+        if body is None:
+            if path.endswith(_SHARED):
+                self._create(path, a_manifest() | {"spec": spec})
+        elif kind < 3:
+            self._edit(path, body, **spec)
+        elif kind == 3:
+            self._label(path, body)
+        else:
+            self._delete(path)
+            if self._chance.random() < 0.5 and path.endswith(_SHARED):
+                self._create(path, a_manifest() | {"spec": spec})
+
+    def _pod(self) -> None:
+        pods = [path for path in self._server.objects if path.startswith(f"{PODS}/")]
+        if pods:
+            self._delete(self._chance.choice(pods))
+
+    def _create(self, path: str, body: Json) -> None:
+        self._server.note(f"somebody makes {_short(path)}: {json.dumps(body['spec'])}")
+        self._server.put(path, body | {"metadata": {"name": path.rpartition("/")[2]}})
+
+    def _edit(self, path: str, body: Json, **spec: Any) -> None:
+        self._server.note(f"somebody edits {_short(path)}: {json.dumps(spec)}")
+        self._server.put(path, body | {"spec": body["spec"] | spec})
+
+    def _label(self, path: str, body: Json) -> None:
+        self._server.note(f"somebody labels {_short(path)}")
+        labels = body["metadata"].get("labels", {}) | {"example.com/at": f"{now():.0f}"}
+        self._server.put(path, body | {"metadata": body["metadata"] | {"labels": labels}})
+
+    def _foreign_status(self, path: str, body: Json) -> None:
+        self._server.note(f"somebody writes to the status of {_short(path)}")
+        key = "message" if path.startswith(JOBS) else "suspended"
+        value: Any = "not the operator's" if key == "message" else not body.get("status", {}).get(key, False)
+        self._server.put(path, body | {"status": body.get("status", {}) | {key: value}})
+
+    def _delete(self, path: str) -> None:
+        self._server.note(f"somebody deletes {_short(path)}")
+        self._server.delete(path)
+
+
+def _short(path: str) -> str:
+    return "/".join(path.split("/")[-2:])
