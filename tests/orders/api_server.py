@@ -41,9 +41,9 @@ def wall() -> float:
 def delay(chance: Random) -> float:
     """How long something is on its way, in seconds: mostly not for long."""
     kind = chance.random()
-    if kind < 0.6:
+    if kind < 0.5:
         return chance.uniform(0.001, 0.02)
-    if kind < 0.85:
+    if kind < 0.8:
         return chance.uniform(0.02, 0.5)
     return chance.uniform(0.5, 3.0) if kind < 0.97 else chance.uniform(3.0, 8.0)
 

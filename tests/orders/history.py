@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import random
+import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +19,7 @@ from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.transport import ApiServer
 from gpudask.reconcile import operator as production
-from gpudask.reconcile.election import Election
+from gpudask.reconcile.election import Election, Timing
 from gpudask.reconcile.loop import Registry
 from gpudask.reconcile.operator import Operator
 from gpudask.reconcile.supervisor import Supervisor
@@ -33,6 +34,8 @@ CALM_SECONDS, LONGEST_SECONDS = 130.0, 550.0
 _NEW_SECONDS = 70.0  # in which a new operator finds what there is to do
 _IGNORED = ("/leases/", "/events/", "/secrets/")  # not part of what has to be so
 _FLEETING = {"resourceVersion", "countedAt", "startSeconds", "heldSeconds"}
+_RARELY = Timing(lease_seconds=90.0, renew_seconds=60.0, retry_seconds=15.0)  # who leads is not what this is about
+_NO_TLS = ssl.create_default_context()  # to make one for each client takes longer than most of what is done with them
 _SETTINGS = Settings(watch_namespaces=(NAMESPACE,), history=HistorySettings(enabled=False), identity="operator")
 
 
@@ -67,6 +70,7 @@ def _repeatable(seed: int) -> Iterator[None]:
     with (
         mock.patch("secrets.token_hex", lambda length: nonces.randbytes(length).hex()),
         mock.patch("secrets.token_bytes", nonces.randbytes),
+        mock.patch("ssl.create_default_context", return_value=_NO_TLS),
     ):
         yield
 
@@ -179,7 +183,7 @@ async def _start(server: SlowApiServer) -> Operator:
         mock.patch.object(ApiServer, "connect", connect),
         mock.patch.object(production, "SchedulerClient", partial(Schedulers, server)),
         mock.patch.object(production, "files", return_value={"entry.py": b""}),
-        mock.patch.object(production, "Election", partial(Election, clock=now)),
+        mock.patch.object(production, "Election", partial(Election, clock=now, timing=_RARELY)),
         mock.patch.object(production, "Registry", partial(Registry, now)),
         mock.patch.object(production, "Supervisor", partial(Supervisor, clock=now)),
     ):

@@ -40,7 +40,7 @@ PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 NEVER = "0 0 1 1 *"  # a schedule that makes nothing while a history lasts
 _SHARED = "shared"  # a cluster of people's, which jobs use, too
 _POLL_SECONDS = 0.5
-_REACT = 0.08  # of what happens to people's objects, somebody does something at once
+_REACT = 0.2  # of what happens to people's objects, somebody does something at once
 
 
 class Node:
@@ -203,7 +203,7 @@ class People:
         path = f"{JOBS}/{name or self._chance.choice(('one', 'two', 'three'))}"
         body = self._server.objects.get(path)
         if body is None:
-            self._create(path, a_job(**self._job_spec()))
+            self._submit(path)
             return
         spec, kind = body["spec"], self._chance.randrange(10)
         if kind < 4:
@@ -219,7 +219,19 @@ class People:
         else:
             self._delete(path)
             if self._chance.random() < 0.6:
-                self._create(path, a_job(**self._job_spec()))
+                self._submit(path)
+
+    def _submit(self, path: str) -> None:
+        """Make a job; one that is suspended is let run soon, as by `gpudask run`, or stays so."""
+        spec = self._job_spec()
+        self._create(path, a_job(**spec))
+        if spec["suspend"] and self._chance.random() < 0.7:
+            seconds = self._chance.choice((0.02, 0.1, 0.3, 1.0))
+            self._server.later(seconds, lambda: self._let_run(path))
+
+    def _let_run(self, path: str) -> None:
+        if (body := self._server.objects.get(path)) is not None and not self._rest:
+            self._edit(path, body, suspend=False)
 
     def _job_spec(self) -> Json:
         container = {"name": "runner", "args": ["python", "-c", f"print({self._chance.randrange(3)})"]}
