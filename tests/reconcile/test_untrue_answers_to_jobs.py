@@ -15,6 +15,7 @@ from gpudask.api import Json
 from gpudask.api.job import parse_job
 from gpudask.api.resource import API_VERSION, CRON_JOB_KIND, GATE_RECORDED, JOB_KIND, KIND, LABEL_POOL
 from gpudask.api.status import iso
+from gpudask.clients.errors import ApiError
 from gpudask.desired.runner import job_cluster
 from tests.api.test_job import OWN, a_job
 from tests.clients.fake_api_server import BUSY, UNTRUE, Answer
@@ -214,6 +215,33 @@ async def test_an_edit_whose_event_overtakes_the_answer_to_a_status_write_is_not
         monkeypatch.setattr(on.server, "write_status", overtaken)
         on.begin(kind, body)
         await becomes(lambda: on.there(kind, name).get("status", {}).get("observedGeneration"), 20, SECONDS)
+
+
+@pytest.mark.parametrize("kind", [JOBS, CRON_JOBS], ids=["job", "cron job"])
+async def test_a_refusal_that_comes_after_the_edit_that_is_its_cure_is_that_of_the_older_spec(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+):
+    """A job would fail for good, and a cron job would say until its next time that it cannot make any."""
+    async with operated_jobs() as on:
+        create, name = on.server.create, "sums" if kind == JOBS else "nightly"
+
+        async def edited(body: Json) -> Json:
+            monkeypatch.setattr(on.server, "create", create)
+            there = on.there(kind, name)
+            spec = there["spec"] | ({"retries": 1} if kind == JOBS else {"suspend": True})
+            on.begin(kind, there | {"metadata": there["metadata"] | {"generation": 20}, "spec": spec})
+            raise ApiError(422, "Invalid", "spec.containers: they are not as they should be", "POST")
+
+        monkeypatch.setattr(on.server, "create", edited)
+        if kind == JOBS:
+            begin(on, **OWN)
+            await becomes(lambda: on.server.names("pods"), ["sums-runner-1"], SECONDS)
+        else:
+            on.begin(CRON_JOBS, a_cron_job("0 0 1 1 *") | {"status": {"decidedTime": "2026-06-01T00:00:00Z"}})
+            await becomes(lambda: on.there(kind, name)["status"].get("observedGeneration"), 20, SECONDS)
+        await asyncio.sleep(REST_SECONDS)
+        conditions = {item["type"]: item["status"] for item in on.there(kind, name)["status"].get("conditions", ())}
+        assert (conditions.get("Failed"), conditions.get("Accepted")) in ((None, None), (None, "True"))
 
 
 @pytest.mark.parametrize("answer", UNTRUE.values(), ids=UNTRUE)

@@ -52,8 +52,12 @@ MANAGER = "gpudask-job"  # of the overrides by which a cluster is kept without w
 
 @dataclass(frozen=True)
 class _Refusal:
-    """What a creation was refused for. `next_try`: on the operator's clock."""
+    """What a creation was refused for, and the generation of the spec that it was for.
 
+    `next_try`: on the operator's clock.
+    """
+
+    generation: int
     reason: JobReason
     message: str
     is_final: bool
@@ -75,8 +79,13 @@ class JobExecutor:
         self._gives_way_at: float | None = None  # on the operator's clock, while there is no room
         self._gave_way = 0  # times in a row
 
-    def problem(self) -> Problem | None:
-        """What the last creation was refused for."""
+    def problem(self, job: Job) -> Problem | None:
+        """What the last creation for the spec that the job has was refused for.
+
+        The answer to one for an older spec may have come after the edit that is the cure.
+        """
+        if self._refusal is not None and self._refusal.generation != job.generation:
+            self.forget_problem()
         if self._refusal is None:
             return None
         wait = max(0.0, self._refusal.next_try - self._context.clock())
@@ -154,22 +163,22 @@ class JobExecutor:
             cluster = await self._cluster(seen, attempt)
             # Its template is the runner's, too, and may have been edited since its scheduler started.
             if beyond := violations(cluster.spec, job.namespace, self._context.limits):
-                self._remember(JobReason.LIMIT, f"the cluster {job.cluster_name}: {'; '.join(beyond)}")
+                self._remember(job, JobReason.LIMIT, f"the cluster {job.cluster_name}: {'; '.join(beyond)}")
                 return
             body = runner_pod(job, attempt, cluster)
         except InvalidSpecError as error:
-            self._remember(JobReason.CLUSTER_INVALID, f"the cluster {job.cluster_name}: {error}")
+            self._remember(job, JobReason.CLUSTER_INVALID, f"the cluster {job.cluster_name}: {error}")
             return
         except ValueError as error:
-            self._remember(JobReason.TEMPLATE_REFUSED, f"spec.runner.template.{error}", is_final=True)
+            self._remember(job, JobReason.TEMPLATE_REFUSED, f"spec.runner.template.{error}", is_final=True)
             return
         name = body["metadata"]["name"]
         with self._context.namespace_limits.admit(job.namespace, 1, self._context.clock()) as admission:
             if admission.refusal is not None:
-                self._remember(JobReason.LIMIT, admission.refusal.message)
+                self._remember(job, JobReason.LIMIT, admission.refusal.message)
                 return
             if not admission.pods:
-                self._remember(JobReason.RUNNER_PENDING, "too many pods are made at once in this namespace")
+                self._remember(job, JobReason.RUNNER_PENDING, "too many pods are made at once in this namespace")
                 return
             try:
                 made = await self._context.api.create(body)
@@ -210,13 +219,13 @@ class JobExecutor:
                 self.forget_problem()
             else:
                 text = f"the pod {name} of this job cannot be read: delete it"
-                self._remember(JobReason.RUNNER_NAME_IN_USE, text)
+                self._remember(job, JobReason.RUNNER_NAME_IN_USE, text)
         elif is_of_earlier(body["metadata"], job):
             text = f"the pod {name} of an earlier job of this name is being deleted"
-            self._remember(JobReason.RUNNER_PENDING, text)
+            self._remember(job, JobReason.RUNNER_PENDING, text)
         else:
             text = f"a pod {name} is there that is not this job's: delete it, or give the job another name"
-            self._remember(JobReason.RUNNER_NAME_IN_USE, text)
+            self._remember(job, JobReason.RUNNER_NAME_IN_USE, text)
 
     def _refused(self, job: Job, error: ApiError, reason: JobReason) -> None:
         """Remember a refusal; what is invalid is so for good, what somebody else can mend is tried again.
@@ -228,12 +237,12 @@ class JobExecutor:
             raise error
         _LOG.warning("%s: %s", job.key, error)
         is_final = error.invalid
-        self._remember(JobReason.TEMPLATE_REFUSED if is_final else reason, error.message, is_final=is_final)
+        self._remember(job, JobReason.TEMPLATE_REFUSED if is_final else reason, error.message, is_final=is_final)
 
-    def _remember(self, reason: JobReason, message: str, *, is_final: bool = False) -> None:
+    def _remember(self, job: Job, reason: JobReason, message: str, *, is_final: bool = False) -> None:
         self._refusals += 1
         next_try = self._context.clock() + self._backoff.delay(self._refusals)
-        self._refusal = _Refusal(reason, message, is_final, 0.0 if is_final else next_try)
+        self._refusal = _Refusal(job.generation, reason, message, is_final, 0.0 if is_final else next_try)
 
     def _make_room(self, seen: JobObservation) -> None:
         """Have no runner made for a while, longer each time. A cluster of the job's own goes for the same reason."""
@@ -243,7 +252,7 @@ class JobExecutor:
         why = seen.used.waits_for if seen.used is not None else ""
         at = iso(next_try + self._context.server_ahead(), to="seconds")
         text = f"its runner and its cluster made room for others, as the scheduler found none ({why}); next try at {at}"
-        self._refusal = _Refusal(JobReason.GAVE_WAY, text, is_final=False, next_try=next_try)
+        self._refusal = _Refusal(seen.job.generation, JobReason.GAVE_WAY, text, is_final=False, next_try=next_try)
         _LOG.info("%s: %s", seen.job.key, text)
 
     async def _of_pod(self, pod: RunnerPod, doing: Awaitable[Json]) -> None:

@@ -238,7 +238,7 @@ class JobReconciler:
             never_ran=frozenset(self._never_ran),
             wanted=cluster_hash(job),
             wanted_runner=runner_hash(job),
-            problem=self._not_recorded() or self._beyond_limits(job) or self._executor.problem(),
+            problem=self._not_recorded() or self._beyond_limits(job) or self._executor.problem(job),
             gives_way_in=self._executor.gives_way_in(lacks_room=self._lacks_room(job, used)),
         )
 

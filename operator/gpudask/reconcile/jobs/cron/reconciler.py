@@ -72,6 +72,7 @@ class CronJobReconciler:
         self._identity = Identity(metadata["name"], metadata["namespace"], metadata["uid"])
         self._backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS, context.random)
         self._problem: Problem | None = None
+        self._problem_of = 0  # the generation of the spec for which a job was refused
         self._refusals, self._next_try = 0, 0.0  # in a row; on the operator's clock
         self._status = CronJobStatus.model_validate({})
         self._copy = LatestCopy(context, body)
@@ -86,7 +87,7 @@ class CronJobReconciler:
         """Read a newer copy; whether it was edited, which may be the cure of what was refused."""
         before, self._generation = self._generation, self._copy.body["metadata"].get("generation")
         if is_edited := before != self._generation:
-            self._problem, self._refusals = None, 0
+            self._forget_problem()
         self._unreadable = ""
         try:
             self._status = parse_cron_job_status(self._copy.body)
@@ -180,6 +181,8 @@ class CronJobReconciler:
         template = Template(spec=cron_job.spec.job_template.spec.runner.template.spec)
         if beyond := runner_violations(template, cron_job.namespace, self._context.limits):
             return Problem(CronJobReason.LIMIT, "; ".join(beyond), _LIMIT_SECONDS)
+        if self._problem_of != cron_job.generation:  # the answer came after the edit that may be the cure
+            self._forget_problem()
         if self._problem is None:
             return None
         return Problem(self._problem.reason, self._problem.message, self._retry_in() or 0.0)
@@ -218,18 +221,21 @@ class CronJobReconciler:
             body = await self._context.api.create(scheduled_job(cron_job, name, iso(time, to="seconds")))
         except ApiError as error:
             if not error.conflict:
-                self._refused(error)
+                self._refused(cron_job, error)
                 return
             body = await self._context.api.get_job(cron_job.namespace, name)
             if controller_key(body["metadata"]) != cron_job.owner_key:
                 text = f"a GpuDaskJob {name} is there that is not this cron job's: delete it"
-                self._remember(CronJobReason.NAME_IN_USE, text)
+                self._remember(cron_job, CronJobReason.NAME_IN_USE, text)
                 return
-        self._problem, self._refusals = None, 0
+        self._forget_problem()
         self._jobs.upsert(cron_job.namespace, body)
         self._wake()
 
-    def _refused(self, error: ApiError) -> None:
+    def _forget_problem(self) -> None:
+        self._problem, self._refusals = None, 0
+
+    def _refused(self, cron_job: CronJob, error: ApiError) -> None:
         """Remember a refusal.
 
         Raises:
@@ -239,10 +245,11 @@ class CronJobReconciler:
             raise error
         _LOG.warning("%s/%s: %s", self._identity.namespace, self._identity.name, error)
         reason = CronJobReason.TEMPLATE_REFUSED if error.invalid else CronJobReason.REFUSED
-        self._remember(reason, f"no job can be made: {error.message}")
+        self._remember(cron_job, reason, f"no job can be made: {error.message}")
 
-    def _remember(self, reason: CronJobReason, message: str) -> None:
+    def _remember(self, cron_job: CronJob, reason: CronJobReason, message: str) -> None:
         self._refusals += 1
+        self._problem_of = cron_job.generation
         self._next_try = self._context.clock() + self._backoff.delay(self._refusals)
         self._problem = Problem(reason, message)
         self._wake()
