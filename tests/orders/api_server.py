@@ -97,9 +97,9 @@ class SlowApiServer(FakeApiServer):
             metadata = {"namespace": namespace, "creationTimestamp": iso(wall(), to="seconds")} | metadata
         stored = super().put(path, body | {"metadata": metadata})
         self._tell("ADDED" if old is None else "MODIFIED", path, stored, old)
-        if old is None:
+        if old is None or _owners(old) != _owners(stored):
             self._collect_later(path, stored["metadata"]["uid"])
-        elif "deletionTimestamp" in stored["metadata"] and not stored["metadata"].get("finalizers"):
+        if "deletionTimestamp" in stored["metadata"] and not stored["metadata"].get("finalizers"):
             self._end(path, stored)
         return stored
 

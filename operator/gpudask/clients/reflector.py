@@ -365,7 +365,8 @@ class Reflector(Generic[T]):
         if old is not None and old.owner != item.owner:
             self._unindex(old)
         self._by_owner.setdefault(item.owner, {})[item.uid] = item
-        self._on_change(item.owner)
+        for owner in dict.fromkeys((item.owner, old.owner if old is not None else item.owner)):
+            self._on_change(owner)  # who lost it may have to make it anew
 
     def _is_same(self, item: T, old: T) -> bool:
         """Whether one version of an object is the same twice: after a restored backup it may be another."""
