@@ -85,6 +85,35 @@ async def test_a_cluster_that_is_gone_gets_nothing_more(happens, ends):  # noqa:
         assert not [said for said in on.server.log[asked:] if said.startswith("POST pods")]
 
 
+def _lose_service(on: Operated) -> None:
+    """The garbage collector deletes a Service of the cluster, and the watch tells."""
+    body = on.server.objects.pop("/api/v1/namespaces/default/services/demo-scheduler")
+    on.context.dependents["Service"].forget("default", body["metadata"]["uid"])
+
+
+async def test_objects_beside_the_pods_of_a_cluster_that_is_gone_are_not_made_again():
+    """The garbage collector would delete each again and again, where the event of the cluster's deletion is lost."""
+    async with operated() as on:
+        await begun(on)
+        on.delete()
+        asked = len(on.server.log)
+        _lose_service(on)
+        async with asyncio.timeout(10):
+            await on.tasks["demo"]
+        assert not [said for said in on.server.log[asked:] if said.startswith("PATCH services")]
+
+
+async def test_one_that_somebody_deletes_is_made_again_after_a_look_at_the_cluster():
+    async with operated() as on:
+        await begun(on)
+        asked = len(on.server.log)
+        _lose_service(on)
+        await becomes(lambda: on.server.names("services"), ["demo-scheduler"])
+        looks = [said for said in on.server.log[asked:] if said == "GET gpudaskclusters demo"]
+        assert len(looks) == 1
+        assert not on.tasks["demo"].done()
+
+
 async def test_a_deletion_that_a_starting_server_answers_with_404_leaves_no_ghost():
     async with operated() as on:
         await begun(on)

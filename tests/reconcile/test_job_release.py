@@ -24,7 +24,7 @@ from gpudask.reconcile.jobs.executor import JobExecutor
 from gpudask.reconcile.jobs.registry import JobRegistry, observe_job
 from gpudask.reconcile.loop import Registry
 from tests.api.test_job import OWN, a_job
-from tests.clients.fake_api_server import FakeApiServer, refusal
+from tests.clients.fake_api_server import Answer, FakeApiServer, refusal
 from tests.jobs.builders import seen
 from tests.reconcile.in_memory import Operated, becomes
 
@@ -310,3 +310,17 @@ async def test_a_deleted_jobs_cluster_that_cannot_be_had_is_tried_again(job: Rel
     job.server.fail("GET", "/gpudaskclusters/sums", BROKEN, times=2)
     job.delete_job()
     await becomes(job.workers, [])
+
+
+async def test_a_cluster_that_was_deleted_is_gone_without_an_event_and_a_late_one_makes_no_workers(job: Released):
+    body = job.server.objects[CLUSTER]
+    job.server.on_request = lambda said: (
+        job.server.objects.pop(CLUSTER) if said.startswith("DELETE gpudaskcl") else None
+    )
+    job.server.fail("DELETE", "/gpudaskclusters/", Answer(200, {"kind": "Status", "status": "Success"}))
+    await job.do(DeleteCluster(own(job)))
+    assert job.registry.find("default", "sums") is None
+    job.registry.cluster_changed(body)
+    for _ in range(3):
+        await job.is_passed()
+    assert job.workers() == []

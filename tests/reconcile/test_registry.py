@@ -328,3 +328,29 @@ async def test_a_name_is_that_of_the_cluster_that_has_it_now():
     assert registry.find("team", "demo") == second
     registry.cluster_deleted(second["metadata"])
     assert registry.find("team", "demo") is None
+
+
+async def test_an_answer_that_an_event_has_overtaken_brings_nothing_back():
+    registry = Registry()
+    registry.cluster_written(body("a", 2))
+    registry.cluster_changed(body("a", 4))
+    registry.cluster_written(body("a", 3))
+    assert registry.find("team", "a") == body("a", 4)
+    registry.cluster_written(body("a", 5))
+    assert registry.find("team", "a") == body("a", 5)
+    registry.cluster_deleted(body("a", 6)["metadata"])
+    registry.cluster_written(body("a", 5))
+    assert registry.find("team", "a") is None, "it is gone"
+
+
+async def test_who_waits_for_a_cluster_hears_that_its_loop_found_it_gone():
+    """The event of its deletion may be lost, as where kopf's watch is too old."""
+    told: list[str] = []
+    registry = Registry()
+    registry.lead(context("team"))
+    registry.cluster_changed(body("a"))
+    await acting()
+    registry.on_cluster = told.append
+    Loop.running[0].over.set()
+    await acting()
+    assert told == ["team/a"]

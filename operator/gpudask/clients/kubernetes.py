@@ -231,11 +231,15 @@ class Kubernetes(ApiServer):
         query = {"fieldManager": STOCK_MANAGER, "fieldValidation": "Strict"}
         return await self.request("PATCH", path, query=query, body=changes, content_type=_JSON_PATCH)
 
-    async def delete_cluster(self, namespace: str, name: str, *, uid: str, version: str = "") -> None:
-        """Delete this very GpuDaskCluster; with `version` only if it did not change since."""
+    async def delete_cluster(self, namespace: str, name: str, *, uid: str, version: str = "") -> bool:
+        """Delete this very GpuDaskCluster; with `version` only if it did not change since. Whether it is gone by now.
+
+        Else its finalizers keep it for a while.
+        """
         preconditions = {"uid": uid} | ({"resourceVersion": version} if version else {})
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
-        await self.request("DELETE", _clusters(namespace, name), body=body)
+        answer = await self.request("DELETE", _clusters(namespace, name), body=body)
+        return answer.get("kind") == "Status"
 
     async def merge(self, body: Json, *, version: str) -> Json:
         """Merge `body` into the object of its name, which is still at `version`; a null removes a field."""

@@ -87,21 +87,27 @@ class DriftRepair:
         """In how many seconds objects are to be applied again without any change; None: never."""
         return max(0.0, self._reapply_at - self._context.clock()) if self._unverified and self._reapply_at else None
 
+    def has_lost_any(self, cluster: Cluster) -> bool:
+        """Whether an object that was applied is gone, or somebody else's: perhaps because the cluster was deleted."""
+        return not self._applied.keys() <= self._existing(cluster).keys()
+
+    def _existing(self, cluster: Cluster) -> dict[_What, Owned]:
+        caches = self._context.dependents.values()
+        return {(item.kind, item.name): item for each in caches for item in each.owned(cluster.owner_key)}
+
     def work(self, cluster: Cluster, scheduler: str, *, protected: bool | None) -> dict[str, Work]:
         """The work to do, by kind and name. The Services select the pod `scheduler`; empty: the one with the label.
 
         `protected`: whether the scheduler pod is protected from eviction; None: as it was.
         """
-        existing: dict[_What, Owned] = {
-            (item.kind, item.name): item
-            for caches in self._context.dependents.values()
-            for item in caches.owned(cluster.owner_key)
-        }
+        existing = self._existing(cluster)
         self._protected = self._was_protected(cluster, existing) if protected is None else protected
         self._adopt(cluster, scheduler, existing)
         work: dict[str, Work] = {}
         for body, digest in self._render(cluster, scheduler):
             what = body["kind"], body["metadata"]["name"]
+            if what not in existing:
+                self._applied.pop(what, None)
             if not self._is_applied(what, digest, existing.get(what)):
                 work[" ".join(what)] = partial(self._apply, body, digest, existing.get(what))
         policy = existing.get(_policy(cluster))

@@ -164,6 +164,10 @@ def _counted_at(body: Json) -> str:
     return text if isinstance(text, str) else ""
 
 
+def _version(body: Json) -> int:
+    return int(body["metadata"].get("resourceVersion", 0))
+
+
 class Registry:
     """The loops of all clusters, by `owner_key`. The uid is a part of it: one deleted and applied again is another one.
 
@@ -252,6 +256,18 @@ class Registry:
             self._loops[key].resource_changed(body)
         else:
             self._start_loop(key, body)
+
+    def cluster_written(self, body: Json) -> None:
+        """As `cluster_changed`, of an answer of the API server, which an event of what came after it may overtake."""
+        metadata = body["metadata"]
+        key = owner_key(metadata["namespace"], metadata["uid"])
+        known = self._bodies.get(key)
+        if known is None:
+            is_news = key not in self._last and key not in self._closed
+        else:
+            is_news = _version(known) < _version(body)
+        if is_news:
+            self.cluster_changed(body)
 
     def cluster_deleted(self, metadata: Mapping[str, Any]) -> None:
         """The cluster with these metadata was deleted: end its loop. What it owned, Kubernetes collects."""
@@ -411,7 +427,10 @@ class Registry:
             del self._loops[key], self._tasks[key]
         if task.cancelled():
             return
+        body = self._bodies.get(key)
         self._forget(key)
+        if body is not None:  # its loop has found that out, and no event may ever come
+            self._cluster_changed(f"{body['metadata']['namespace']}/{body['metadata']['name']}")
         if task.exception() is not None:
             _LOG.critical("a cluster's loop failed: this is a defect", exc_info=task.exception())
 

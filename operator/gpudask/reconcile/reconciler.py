@@ -207,8 +207,10 @@ class Reconciler:
             if wants and await self._record.write_report():
                 self._loop.wake()  # that took up to a minute, in which a graph or an edit may have come
                 return RESYNC_SECONDS
+        if has_lost := self._drift_repair.has_lost_any(cluster):
+            self._copy.mark_doubtful()
         creates = any(isinstance(action, CreateScheduler | CreateWorker) for action in planned.actions)
-        if creates and not await self._is_up_to_date(cluster):
+        if (creates or has_lost) and not await self._is_up_to_date(cluster):
             self._loop.wake()
             return RESYNC_SECONDS
         self._remember(observation, planned)

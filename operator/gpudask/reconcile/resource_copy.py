@@ -89,7 +89,7 @@ class ResourceCopy:
         self.version = max(self.version, str(answer["metadata"]["resourceVersion"]), key=int)
 
     def mark_doubtful(self) -> None:
-        """Refresh the copy before the next creation: a pod was lost, perhaps because the cluster was deleted."""
+        """Refresh the copy before the next creation: an object was lost, perhaps because the cluster was deleted."""
         self._doubtful = True
 
     def cluster(self) -> Cluster:

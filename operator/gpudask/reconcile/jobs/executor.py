@@ -155,7 +155,7 @@ class JobExecutor:
                 self._refused(job, error, JobReason.CLUSTER_REFUSED)
                 return
         self.forget_problem()
-        self._clusters.cluster_changed(body)
+        self._clusters.cluster_written(body)
 
     async def _create_runner(self, seen: JobObservation, attempt: int) -> None:
         job = seen.job
@@ -303,12 +303,14 @@ class JobExecutor:
 
     async def _delete_resource(self, job: Job, cluster: SeenCluster) -> None:
         try:
-            await self._context.api.delete_cluster(job.namespace, cluster.name, uid=cluster.uid)
+            is_gone = await self._context.api.delete_cluster(job.namespace, cluster.name, uid=cluster.uid)
         except ApiError as error:
             if not (error.object_not_found or error.conflict) or await self._is_there(job, cluster):
                 raise
-            gone = {"namespace": job.namespace, "name": cluster.name, "uid": cluster.uid}
-            self._clusters.cluster_deleted(gone)
+            is_gone = True
+        if is_gone:  # the event may be lost, as where a watch was too old; and one of before may come only now
+            self._clusters.cluster_deleted({"namespace": job.namespace, "name": cluster.name, "uid": cluster.uid})
+            self._clusters.hold(job.namespace, cluster.uid, HOLD_SECONDS)
         self._deleted.add(cluster.uid)
         _LOG.info("%s: deleted its cluster", job.key)
 
@@ -330,13 +332,13 @@ class JobExecutor:
     async def _keep_without_workers(self, job: Job, cluster: SeenCluster) -> None:
         body = await self._context.api.get_cluster(job.namespace, cluster.name)
         if body["metadata"]["uid"] != cluster.uid:
-            self._clusters.cluster_changed(body)  # another one of its name by now
+            self._clusters.cluster_written(body)  # another one of its name by now
             return
         pools = (body.get("spec") or {}).get("pools") or ()
         overrides = [{"pool": pool["name"], "replicas": 0, "by": MANAGER} for pool in pools]
         if (body.get("spec") or {}).get("overrides") != overrides:
             body = await self._context.api.set_overrides(body, overrides, manager=MANAGER)
-        self._clusters.cluster_changed(body)
+        self._clusters.cluster_written(body)
         self._clusters.end_hold(job.namespace, cluster.uid)  # its spec says so by now
 
     async def _end_workers(self, job: Job, cluster: SeenCluster) -> None:
