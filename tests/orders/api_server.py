@@ -23,10 +23,13 @@ from gpudask.api import Json
 from gpudask.api.status import iso
 from gpudask.clients.clock import Clock
 from gpudask.clients.kubernetes import Kubernetes
+from gpudask.mirror.objects import API_VERSION as MIRROR_API_VERSION
+from gpudask.mirror.objects import CATEGORY, KINDS
 from tests.clients.fake_api_server import UNTRUE, Answer, FakeApiServer, refusal
 from tests.virtual_time import now
 
 EPOCH: Final = 1_800_000_000.0  # when a history begins, on all clocks
+MIRROR = f"/apis/{MIRROR_API_VERSION}"
 _OURS = "/apis/gpudask.dev/"
 _ALWAYS_FAST = ("/leases", "/secrets")  # who leads is not what this is about
 _DOUBT_SECONDS = 60.0  # what is there is not said to be gone twice in so many seconds
@@ -177,6 +180,9 @@ class SlowApiServer(FakeApiServer):
     async def _answer_to(self, method: str, path: str, query: dict[str, str], body: Any, kind: str) -> Answer:
         if method == "GET" and "/openapi/" in path:
             return refusal(404, "not found", "NotFound")
+        if method == "GET" and path == MIRROR:
+            resources = [{"name": f"{kind.lower()}s", "kind": kind, "categories": [CATEGORY]} for kind in KINDS]
+            return Answer(200, {"resources": resources})
         if method == "GET" and path.endswith("/log"):
             return Answer(200, b"the last line")
         if method == "GET" and "limit" in query:

@@ -8,7 +8,7 @@ import json
 import random
 import ssl
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -85,6 +85,7 @@ class _History:
         self._node = Node(self.server)
         self._changed_at = 0.0
         self._before: set[asyncio.Task[Any]] = set()
+        self._settings = replace(_SETTINGS, mirror=outcome.seed % 3 == 0)
 
     def _note(self, text: str) -> None:
         self._outcome.course.append((now(), text))
@@ -132,7 +133,7 @@ class _History:
         self._note("an operator begins")
         while True:
             try:
-                operator = await _start(self.server)
+                operator = await _start(self.server, self._settings)
             except ApiError as error:  # kopf tries again, too
                 self._note(f"it could not begin: {error}")
                 await asyncio.sleep(1.0)
@@ -172,7 +173,7 @@ class _History:
                 self._outcome.problems.append(f"a new operator changed {path}: {'; '.join(changes)}")
 
 
-async def _start(server: SlowApiServer) -> Operator:
+async def _start(server: SlowApiServer, settings: Settings) -> Operator:
     """Start an operator as in production, but for its connections and its clocks."""
 
     async def connect(_: Any = None) -> Connection:
@@ -187,7 +188,7 @@ async def _start(server: SlowApiServer) -> Operator:
         mock.patch.object(production, "Registry", partial(Registry, now)),
         mock.patch.object(production, "Supervisor", partial(Supervisor, clock=now)),
     ):
-        operator = Operator(_SETTINGS)
+        operator = Operator(settings)
         await operator.start()
     return operator
 

@@ -25,10 +25,12 @@ from gpudask.api.resource import (
 from gpudask.api.status import iso
 from gpudask.clients.errors import SchedulerError, SchedulerTrouble
 from gpudask.clients.scheduler import SchedulerClient
+from gpudask.mirror.objects import API_VERSION as MIRROR_API_VERSION
+from gpudask.mirror.objects import AUTOSCALER, CLUSTER, WORKER_GROUP
 from tests.api.test_job import a_job
 from tests.builders import a_manifest, a_pool
 from tests.jobs.cron.builders import a_cron_job
-from tests.orders.api_server import Event, SlowApiServer, is_finished, wall
+from tests.orders.api_server import MIRROR, Event, SlowApiServer, is_finished, wall
 from tests.reconcile.fake_dask import FakeScheduler
 from tests.reconcile.fake_kubelet import exited, running
 from tests.virtual_time import now
@@ -37,6 +39,7 @@ NAMESPACE = "lab"
 _OURS = f"/apis/{API_VERSION}/namespaces/{NAMESPACE}"
 CLUSTERS, JOBS, CRON_JOBS = (f"{_OURS}/{plural}" for plural in (PLURAL, JOB_PLURAL, CRON_JOB_PLURAL))
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+_MIRROR = f"{MIRROR}/namespaces/{NAMESPACE}/"
 NEVER = "0 0 1 1 *"  # a schedule that makes nothing while a history lasts
 _SHARED = "shared"  # a cluster of people's, which jobs use, too
 _POLL_SECONDS = 0.5
@@ -187,8 +190,8 @@ class People:
     async def work(self, moves: int) -> None:
         """Make so many moves, some at once and some a while apart; then rest."""
         for _ in range(moves):
-            moves = (*self._moves.values(), self._pod)
-            self._chance.choices(moves, weights=(6, 2, 2, 1))[0]()
+            moves = (*self._moves.values(), self._pod, self._mirror)
+            self._chance.choices(moves, weights=(6, 2, 2, 1, 1))[0]()
             await asyncio.sleep(self._chance.choice((0.0, 0.05, 0.5, 2.0, 8.0)))
         self.rest()
 
@@ -293,6 +296,24 @@ class People:
         pods = [path for path in self._server.objects if path.startswith(f"{PODS}/")]
         if pods:
             self._delete(self._chance.choice(pods))
+
+    def _mirror(self) -> None:
+        """Do something to a cluster's objects as programs for the stock client do, where there are any."""
+        there = [(path, body) for path, body in self._server.objects.items() if path.startswith(_MIRROR)]
+        if not there:
+            return
+        path, body = self._chance.choice(there)
+        if self._chance.random() < 0.3:
+            self._delete(path)
+        elif body["kind"] == WORKER_GROUP:
+            self._edit(path, body, worker=body["spec"]["worker"] | {"replicas": self._chance.randrange(3)})
+        elif body["kind"] == AUTOSCALER:
+            self._edit(path, body, minimum=0, maximum=self._chance.randrange(1, 3))
+        elif body["kind"] == CLUSTER and (name := body["metadata"]["name"]):
+            adapted = f"{_MIRROR}{AUTOSCALER.lower()}s/{name}"
+            if adapted not in self._server.objects:
+                spec = {"cluster": name, "minimum": 0, "maximum": self._chance.randrange(1, 3)}
+                self._create(adapted, {"apiVersion": MIRROR_API_VERSION, "kind": AUTOSCALER, "spec": spec})
 
     def _create(self, path: str, body: Json) -> None:
         self._server.note(f"somebody makes {_short(path)}: {json.dumps(body['spec'])}")
