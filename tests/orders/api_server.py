@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import json
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
@@ -272,7 +273,8 @@ class Connection(Kubernetes):
         if fault < 0.02:
             await asyncio.sleep(arrives + returns)
             raise aiohttp.ServerDisconnectedError
-        serving = asyncio.create_task(self._serve(arrives, fault, (method, path, query, body, content_type)))
+        request = method, path, query, body, content_type
+        serving = asyncio.create_task(self._serve(arrives, fault, request), context=contextvars.Context())
         self._server.tasks.add(serving)
         serving.add_done_callback(self._server.tasks.discard)
         answer = await asyncio.shield(serving)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import json
 import random
 import ssl
@@ -36,7 +37,9 @@ _IGNORED = ("/leases/", "/events/", "/secrets/")  # not part of what has to be s
 _FLEETING = {"resourceVersion", "countedAt", "startSeconds", "heldSeconds"}
 _RARELY = Timing(lease_seconds=90.0, renew_seconds=60.0, retry_seconds=15.0)  # who leads is not what this is about
 _NO_TLS = ssl.create_default_context()  # to make one for each client takes longer than most of what is done with them
-_SETTINGS = Settings(watch_namespaces=(NAMESPACE,), history=HistorySettings(enabled=False), identity="operator")
+_SETTINGS = Settings(watch_namespaces=(NAMESPACE,), history=HistorySettings(enabled=False))
+# The tasks of the operator that runs; None: of what is beside it.
+_PROCESS: contextvars.ContextVar[set[asyncio.Task[Any]] | None] = contextvars.ContextVar("process", default=None)
 
 
 @dataclass
@@ -76,7 +79,7 @@ def _repeatable(seed: int) -> Iterator[None]:
 
 
 class _History:
-    """One history, while it is played."""
+    """One history, while it is played. In some there is a mirror, and in some a second operator stands by."""
 
     def __init__(self, outcome: Outcome, moves: int) -> None:
         self._outcome = outcome
@@ -84,36 +87,43 @@ class _History:
         self.server = SlowApiServer(random.Random(outcome.seed), self._note)  # noqa: S311 - no secret
         self._node = Node(self.server)
         self._changed_at = 0.0
-        self._before: set[asyncio.Task[Any]] = set()
         self._settings = replace(_SETTINGS, mirror=outcome.seed % 3 == 0)
+        self._identities = ("operator", "another")[: 1 + outcome.seed // 3 % 2]
+        self._running: dict[str, set[asyncio.Task[Any]]] = {}  # by identity
 
     def _note(self, text: str) -> None:
         self._outcome.course.append((now(), text))
 
     async def run(self) -> None:
+        asyncio.get_running_loop().set_task_factory(_of_process)
         self.server.listeners.append(lambda event: self._note_change(event.path))
-        self._before = asyncio.all_tasks()
-        people = asyncio.create_task(People(self.server).work(self._moves))
-        self._before.add(people)
-        await self._begin()
+        with _in_memory(self.server):
+            await self._trouble()
+            await self._becomes_calm()
+            before = self._state()
+            self._judge(before)
+            for identity in self._identities:
+                await self._kill(identity)
+            self._begin("new")
+            await asyncio.sleep(_NEW_SECONDS)
+            self._compare(before, self._state())
+            await self._kill("new")
+        await self.server.close()
+
+    async def _trouble(self) -> None:
+        """Let people work, while operators are killed now and then, and requests fail."""
+        people, chance = asyncio.create_task(People(self.server).work(self._moves)), self.server.chance
+        for identity in self._identities:
+            self._begin(identity)
         while not people.done():
-            await asyncio.wait([people], timeout=self.server.chance.expovariate(1 / 60.0))
+            await asyncio.wait([people], timeout=chance.expovariate(1 / 60.0))
             if not people.done():
-                await self._kill()
-                await self._begin()
+                identity = chance.choice(self._identities)
+                await self._kill(identity)
+                self._begin(identity)
         people.result()
         self._note("people rest")
         self.server.is_faulty = False
-        await self._becomes_calm()
-        before = self._state()
-        self._judge(before)
-        await self._kill()
-        self._note("a new operator looks")
-        await self._begin()
-        await asyncio.sleep(_NEW_SECONDS)
-        self._compare(before, self._state())
-        await self._kill()
-        await self.server.close()
 
     def _note_change(self, path: str) -> None:
         if not any(part in path for part in _IGNORED):
@@ -128,27 +138,32 @@ class _History:
                 return
             await asyncio.sleep(5.0)
 
-    async def _begin(self) -> None:
-        """Begin an operator, which has to try until the API server lets it."""
-        self._note("an operator begins")
+    def _begin(self, identity: str) -> None:
+        self._note(f"an operator begins: {identity}")
+        context, tasks = contextvars.copy_context(), set[asyncio.Task[Any]]()
+        context.run(_PROCESS.set, tasks)
+        self._running[identity] = tasks
+        tasks.add(asyncio.create_task(self._operate(identity), context=context))
+
+    async def _operate(self, identity: str) -> None:
+        """Run an operator, which has to try to start until the API server lets it."""
         while True:
+            operator = Operator(replace(self._settings, identity=identity))
             try:
-                operator = await _start(self.server, self._settings)
+                await operator.start()
             except ApiError as error:  # kopf tries again, too
-                self._note(f"it could not begin: {error}")
+                self._note(f"{identity} could not begin: {error}")
                 await asyncio.sleep(1.0)
             else:
-                break
-        self._kopf = asyncio.create_task(_Kopf(self.server, operator).run())
+                await _Kopf(self.server, operator).run()
 
-    async def _kill(self) -> None:
-        """End the operator in the middle of whatever it does; what it has sent takes effect."""
-        self._note("the operator is killed")
-        kept = {*self._before, *self.server.tasks, asyncio.current_task()}
-        tasks = [task for task in asyncio.all_tasks() if task not in kept]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    async def _kill(self, identity: str) -> None:
+        """End an operator in the middle of whatever it does; what it has sent takes effect."""
+        self._note(f"an operator is killed: {identity}")
+        while tasks := set(self._running[identity]):
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
 
     def _state(self) -> dict[str, Json]:
         """All that has to be so, by path."""
@@ -173,8 +188,9 @@ class _History:
                 self._outcome.problems.append(f"a new operator changed {path}: {'; '.join(changes)}")
 
 
-async def _start(server: SlowApiServer, settings: Settings) -> Operator:
-    """Start an operator as in production, but for its connections and its clocks."""
+@contextlib.contextmanager
+def _in_memory(server: SlowApiServer) -> Iterator[None]:
+    """Operators are put together as in production, but for their connections and their clocks."""
 
     async def connect(_: Any = None) -> Connection:
         return Connection(server)
@@ -188,9 +204,18 @@ async def _start(server: SlowApiServer, settings: Settings) -> Operator:
         mock.patch.object(production, "Registry", partial(Registry, now)),
         mock.patch.object(production, "Supervisor", partial(Supervisor, clock=now)),
     ):
-        operator = Operator(settings)
-        await operator.start()
-    return operator
+        yield
+
+
+def _of_process(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
+    """A task, which ends with the process that begins it."""
+    task: asyncio.Task[Any] = asyncio.Task(work, loop=loop, **options)
+    context = options.get("context")
+    tasks = _PROCESS.get() if context is None else context.get(_PROCESS)
+    if tasks is not None:
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+    return task
 
 
 class _Kopf:
