@@ -401,6 +401,15 @@ def test_what_was_refused_waits_for_its_next_try_and_says_why():
     assert (planned.status.phase, planned.status.message) == (JobPhase.PENDING, "exceeded quota")
 
 
+def test_what_was_refused_is_told_no_more_where_the_next_step_is_another_by_now():
+    """Its cluster is gone meanwhile: nobody tries to make the runner, and so nothing would ever end that refusal."""
+    of, refused = job(cluster={"name": "demo"}), Problem(JobReason.RUNNER_PENDING, "the pod is being deleted")
+    assert plan(seen(of, problem=refused)).status.reason == JobReason.CLUSTER_MISSING
+    ready = SeenCluster("demo", "shared", "1", is_own=False, scheduler_ready=True)
+    tried = plan(seen(of, problem=refused, cluster=ready))
+    assert (tried.actions, tried.status.message) == ((CreateRunner(1),), "the pod is being deleted")
+
+
 def test_a_template_that_nobody_can_make_a_pod_of_is_the_end():
     problem = Problem(JobReason.TEMPLATE_REFUSED, "spec.runner.template: no such field", is_final=True)
     planned = plan(seen(job(), problem=problem))

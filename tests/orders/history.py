@@ -116,7 +116,7 @@ class _History:
         for identity in self._identities:
             self._begin(identity)
         while not people.done():
-            await asyncio.wait([people], timeout=chance.expovariate(1 / 60.0))
+            await asyncio.wait([people], timeout=chance.expovariate(1 / 30.0))
             if not people.done():
                 identity = chance.choice(self._identities)
                 await self._kill(identity)

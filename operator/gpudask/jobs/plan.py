@@ -193,7 +193,9 @@ def _between(seen: JobObservation) -> JobPlan:
         status = waiting(status, seen, JobPhase.RETRYING, JobReason.BACKING_OFF, status.message)
         return JobPlan((*strays, *stale), status, _soonest(wait, left))
     actions, reason, text = (stale, JobReason.CLUSTER_ENDING, _EARLIER) if stale else _next(seen, attempt, pod)
-    if problem is not None and not stale:
+    # What was refused is told until it is made, or until the next step is another one by now.
+    is_tried = any(isinstance(action, CreateRunner | CreateCluster) for action in actions)
+    if problem is not None and not stale and (is_tried or problem.wait_seconds > 0):
         reason, text = problem.reason, problem.message
         if problem.wait_seconds > 0:
             actions, left = (), _soonest(problem.wait_seconds, left)

@@ -161,6 +161,16 @@ def test_what_was_refused_is_tried_again_in_its_time():
     assert plan(seen(cron_job(), problem=replace(problem, wait_seconds=0.0))).actions == (CreateJob(NOON),)
 
 
+def test_what_was_refused_is_told_until_its_time_is_not_due_any_more():
+    """Else it would be until the next time, which may be a year away."""
+    problem = Problem(CronJobReason.NAME_IN_USE, "a GpuDaskJob is there that is not this cron job's")
+    tried = plan(seen(cron_job(), problem=problem))
+    assert said(tried, CronJobConditionType.ACCEPTED).startswith("False JobNameInUse")
+    over = plan(seen(cron_job(startingDeadline="1m"), at=NOON + 120, problem=problem))
+    assert over.actions == ()
+    assert said(over, CronJobConditionType.ACCEPTED).startswith("True Accepted")
+
+
 def test_twice_it_says_the_same():
     before = job(NOON)
     planned = plan(seen(cron_job(), before))

@@ -64,8 +64,9 @@ def plan(seen: CronJobObservation) -> CronJobPlan:
     following = schedule.after(seen.now)
     upcoming = _text(following) if following is not None and not spec.suspend else ""
     status = status.model_copy(update={"next_schedule_time": upcoming})
-    status = with_condition(status, seen.now, CronJobConditionType.ACCEPTED, _accepted(seen))
     due, status = _due(seen, schedule, status)
+    is_tried = any(isinstance(action, CreateJob) for action in due)
+    status = with_condition(status, seen.now, CronJobConditionType.ACCEPTED, _accepted(seen, is_tried=is_tried))
     wait = None if following is None else max(0.0, following - seen.now)
     waits = [each for each in (wait, seen.problem.wait_seconds if seen.problem is not None else None) if each]
     return CronJobPlan(_bounded((*due, *history)), status, min(waits, default=None))
@@ -190,8 +191,9 @@ def _amount(passed: int) -> str:
     return "1 time was" if passed == 1 else f"{passed} times were"
 
 
-def _accepted(seen: CronJobObservation) -> _Told:
-    if seen.problem is not None:
+def _accepted(seen: CronJobObservation, *, is_tried: bool) -> _Told:
+    """What was refused is told until it is made, or until its time is not due any more."""
+    if seen.problem is not None and (is_tried or _is_refused(seen)):
         return False, seen.problem.reason, seen.problem.message
     return True, CronJobReason.ACCEPTED, ""
 
