@@ -96,7 +96,9 @@ class SlowApiServer(FakeApiServer):
             generation = old["metadata"]["generation"] if old is not None else 0
             is_edited = old is None or old.get("spec") != body.get("spec")
             metadata = metadata | {"generation": generation + is_edited}
-        if old is None:
+        if old is not None:
+            metadata = {key: old["metadata"][key] for key in ("uid", "creationTimestamp", "namespace")} | metadata
+        else:
             namespace = path.partition("/namespaces/")[2].partition("/")[0]
             metadata = {"namespace": namespace, "creationTimestamp": iso(wall(), to="seconds")} | metadata
         stored = super().put(path, body | {"metadata": metadata})

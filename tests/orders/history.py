@@ -16,6 +16,7 @@ from typing import Any
 from unittest import mock
 
 from gpudask.api import Json
+from gpudask.api.resource import ANNOTATION_ENDED, RECORD_KIND
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.transport import ApiServer
@@ -24,7 +25,7 @@ from gpudask.reconcile.election import Election, Timing
 from gpudask.reconcile.loop import Registry
 from gpudask.reconcile.operator import Operator
 from gpudask.reconcile.supervisor import Supervisor
-from gpudask.settings import HistorySettings, Settings
+from gpudask.settings import Settings
 from tests.orders.api_server import Connection, SlowApiServer, delay
 from tests.orders.world import CLUSTERS, CRON_JOBS, JOBS, NAMESPACE, Node, People, Schedulers
 from tests.virtual_time import in_virtual_time, now
@@ -37,7 +38,7 @@ _IGNORED = ("/leases/", "/events/", "/secrets/")  # not part of what has to be s
 _FLEETING = {"resourceVersion", "countedAt", "startSeconds", "heldSeconds"}
 _RARELY = Timing(lease_seconds=90.0, renew_seconds=60.0, retry_seconds=15.0)  # who leads is not what this is about
 _NO_TLS = ssl.create_default_context()  # to make one for each client takes longer than most of what is done with them
-_SETTINGS = Settings(watch_namespaces=(NAMESPACE,), history=HistorySettings(enabled=False))
+_SETTINGS = Settings(watch_namespaces=(NAMESPACE,))
 # The tasks of the operator that runs; None: of what is beside it.
 _PROCESS: contextvars.ContextVar[set[asyncio.Task[Any]] | None] = contextvars.ContextVar("process", default=None)
 
@@ -168,7 +169,8 @@ class _History:
     def _state(self) -> dict[str, Json]:
         """All that has to be so, by path."""
         objects = self.server.objects.items()
-        return {path: _lasting(body) for path, body in objects if not any(part in path for part in _IGNORED)}
+        lasting = {path: _lasting(body) for path, body in objects if not any(part in path for part in _IGNORED)}
+        return {path: body if _is_over(body) else {"kind": RECORD_KIND} for path, body in lasting.items()}
 
     def _judge(self, state: dict[str, Json]) -> None:
         problems = self._outcome.problems
@@ -269,6 +271,11 @@ class _Kopf:
                 self._registry.cluster_deleted(event["object"]["metadata"])
             else:
                 self._registry.cluster_changed(event["object"])
+
+
+def _is_over(body: Json) -> bool:
+    """Whether nothing is added to an object any more: of a record that goes on each operator adds its samples."""
+    return body.get("kind") != RECORD_KIND or ANNOTATION_ENDED in body["metadata"].get("annotations", {})
 
 
 def _lasting(body: Any) -> Any:
