@@ -16,7 +16,7 @@ from typing import Any
 from unittest import mock
 
 from gpudask.api import Json
-from gpudask.api.resource import ANNOTATION_ENDED, RECORD_KIND
+from gpudask.api.resource import ANNOTATION_ENDED, ANNOTATION_UID, RECORD_KIND
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.transport import ApiServer
@@ -176,6 +176,12 @@ class _History:
         problems = self._outcome.problems
         problems += self.server.wrong
         problems += [f"{name} ran {len(uids)} times" for (_, name), uids in self._node.runs.items() if len(uids) > 1]
+        uids = {body["metadata"]["uid"] for path, body in self.server.objects.items() if path.startswith(CLUSTERS)}
+        problems += [
+            f"{path} goes on, though its cluster is gone"
+            for path, body in self.server.objects.items()
+            if not _is_over(body) and body["metadata"]["annotations"][ANNOTATION_UID] not in uids
+        ]
         for path, body in state.items():
             if not path.startswith((f"{CLUSTERS}/", f"{JOBS}/", f"{CRON_JOBS}/")):
                 continue

@@ -147,15 +147,17 @@ class Schedulers(SchedulerClient):
 
     @staticmethod
     def _demand(uid: str, scheduler: FakeScheduler) -> Json:
+        row = {"resources": {}, "waiting": 0, "unrunnable": scheduler.tasks, "processing": 0, "since_seconds": 0.0}
+        demand = [row | {"seconds": 0.0, "unknown": scheduler.tasks}] if scheduler.tasks else []
         content = {
             "desired_version": scheduler.desired.get("version", ""),
             "features": scheduler.features,
             "offers": scheduler.desired.get("offers", {}),
-            "tasks": 0,
+            "tasks": scheduler.tasks,
             "erred": 0,
             "idle_seconds": 0.0,
             "clients": scheduler.clients,
-            "demand": [],
+            "demand": demand,
             "workers": [scheduler._worker(name, pool) for name, pool in sorted(scheduler.pods.items())],
         }
         digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:8]
@@ -190,8 +192,8 @@ class People:
     async def work(self, moves: int) -> None:
         """Make so many moves, some at once and some a while apart; then rest."""
         for _ in range(moves):
-            moves = (*self._moves.values(), self._pod, self._mirror)
-            self._chance.choices(moves, weights=(6, 2, 2, 1, 1))[0]()
+            moves = (*self._moves.values(), self._pod, self._mirror, self._program)
+            self._chance.choices(moves, weights=(6, 2, 2, 1, 1, 1))[0]()
             await asyncio.sleep(self._chance.choice((0.0, 0.05, 0.5, 2.0, 8.0)))
         self.rest()
 
@@ -224,6 +226,11 @@ class People:
             if self._chance.random() < 0.6:
                 self._submit(path)
 
+    def _pool(self, name: str) -> Json:
+        if self._chance.random() < 0.6:
+            return a_pool(name, replicas=self._chance.randrange(3))
+        return a_pool(name, autoscale={"min": 0, "max": 2, "idleTimeout": "5s"})
+
     def _submit(self, path: str) -> None:
         """Make a job; one that is suspended is let run soon, as by `gpudask run`, or stays so."""
         spec = self._job_spec()
@@ -245,7 +252,7 @@ class People:
             "backoff": "1s",
         }
         if self._chance.random() < 0.6:
-            spec["cluster"] = {"spec": a_manifest(a_pool(replicas=self._chance.randrange(3)))["spec"]}
+            spec["cluster"] = {"spec": a_manifest(self._pool("cpu"))["spec"]}
         else:
             spec["cluster"] = {"name": _SHARED}
         if self._chance.random() < 0.3:
@@ -277,7 +284,7 @@ class People:
     def _cluster(self, name: str = "") -> None:
         path = f"{CLUSTERS}/{name or self._chance.choice((_SHARED, _SHARED, 'one'))}"
         body = self._server.objects.get(path)
-        pools = [a_pool(name, replicas=self._chance.randrange(3)) for name in ("cpu", "more")]
+        pools = [self._pool(name) for name in ("cpu", "more")]
         spec = a_manifest(*pools[: self._chance.randrange(1, 3)], suspend=self._chance.random() < 0.2)["spec"]
         kind = self._chance.randrange(6)
         if body is None:
@@ -296,6 +303,15 @@ class People:
         pods = [path for path in self._server.objects if path.startswith(f"{PODS}/")]
         if pods:
             self._delete(self._chance.choice(pods))
+
+    def _program(self) -> None:
+        """Submit tasks to a scheduler, or have them done."""
+        schedulers = list(_schedulers_of(self._server).values())
+        if schedulers:
+            scheduler = self._chance.choice(schedulers)
+            scheduler.tasks = self._chance.randrange(3)
+            scheduler.busy = set(scheduler.pods) if scheduler.tasks > 1 else set()
+            self._server.note(f"a program has {scheduler.tasks} tasks at {scheduler.address}")
 
     def _mirror(self) -> None:
         """Do something to a cluster's objects as programs for the stock client do, where there are any."""
