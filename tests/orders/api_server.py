@@ -266,7 +266,8 @@ class Connection(Kubernetes):
         **_: Any,
     ) -> Any:
         is_fast = any(part in path for part in _ALWAYS_FAST)
-        arrives, returns = (0.001, 0.001) if is_fast else (delay(self._chance), delay(self._chance))
+        is_late = 3.0 if self._chance.random() < 0.5 else 1.0  # of what watches tell meanwhile, too
+        arrives, returns = (0.001, 0.001) if is_fast else (delay(self._chance), is_late * delay(self._chance))
         fault = self._chance.random() if self._server.is_faulty and not is_fast else 1.0
         if verb == "WATCH" or "watch" in query:
             await asyncio.sleep(arrives + returns)

@@ -43,7 +43,7 @@ _MIRROR = f"{MIRROR}/namespaces/{NAMESPACE}/"
 NEVER = "0 0 1 1 *"  # a schedule that makes nothing while a history lasts
 _SHARED = "shared"  # a cluster of people's, which jobs use, too
 _POLL_SECONDS = 0.5
-_REACT = 0.2  # of what happens to people's objects, somebody does something at once
+_REACT = 0.35  # of what happens to people's objects, somebody does something at once
 
 
 class Node:
@@ -186,7 +186,7 @@ class People:
     def _see(self, event: Event) -> None:
         collection, _, name = event.path.rpartition("/")
         if collection in self._moves and not self._rest and self._chance.random() < _REACT:
-            seconds = self._chance.choice((0.0, 0.02, 0.3))
+            seconds = self._chance.choice((0.0, 0.01, 0.05, 0.3))
             self._server.later(seconds, lambda: None if self._rest else self._moves[collection](name))
 
     async def work(self, moves: int) -> None:
@@ -211,9 +211,9 @@ class People:
             self._submit(path)
             return
         spec, kind = body["spec"], self._chance.randrange(10)
-        if kind < 4:
+        if kind < 5:
             self._edit(path, body, suspend=not spec.get("suspend", False))
-        elif kind == 4:
+        elif kind == 5 and self._chance.random() < 0.5:
             self._edit(path, body, runner=self._job_spec()["runner"])
         elif kind == 5:
             self._edit(path, body, **self._job_spec())
