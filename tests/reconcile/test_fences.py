@@ -20,7 +20,7 @@ from gpudask.reconcile.loop_memory import Memory
 from gpudask.reconcile.reconciler import Reconciler
 from gpudask.reconcile.status import StatusWriter
 from gpudask.reconcile.served_schema import ServedSchema
-from gpudask.reconcile.resource_copy import ResourceCopy
+from gpudask.reconcile.resource_copy import Change, ResourceCopy
 from tests.builders import a_manifest, a_pool
 from tests.planning import builders
 from tests.planning.builders import cluster, stored
@@ -213,6 +213,19 @@ def test_a_status_that_came_after_our_last_write_is_news(comes: str, news: bool)
     copy.status_written(at("7", 0))
     copy.update(at(comes, 0))
     assert copy.status_is_newer is news
+
+
+async def test_an_answer_that_an_event_has_overtaken_is_looked_up():
+    """As that of the mirror's own edit, after a label that somebody set: no event would bring the label back."""
+    labelled = at("9", 0)
+    labelled["metadata"] = labelled["metadata"] | {"labels": {"team": "vision"}}
+    context: Any = SimpleNamespace(clock=lambda: 0.0, api=Clusters(labelled))
+    copy = ResourceCopy(context, at("7", 0))
+    assert copy.update(labelled) is Change.NONE
+    assert copy.update(at("8", 0)) is Change.OLDER
+    assert copy.body is labelled
+    assert copy.update(await copy.refresh()) is Change.NONE
+    assert (copy.body is labelled, copy.has_older) == (True, False)
 
 
 async def test_a_status_that_was_looked_up_is_news_too():

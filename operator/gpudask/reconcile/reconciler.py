@@ -153,7 +153,7 @@ class Reconciler:
         return self._soonest(seconds, None if is_under_way else self._record.requeue_after())
 
     async def _pass(self) -> float:
-        if self._copy.has_older_spec:
+        if self._copy.has_older:
             self._loop.resource_changed(await self._copy.refresh())
         try:
             cluster = self._copy.cluster()

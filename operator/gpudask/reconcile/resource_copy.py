@@ -25,20 +25,20 @@ class Change(Enum):
     NONE = auto()
     EDIT = auto()
     DELETION = auto()
-    OLDER_SPEC = auto()  # it came late, or is that of a backup that was restored
+    OLDER = auto()  # it came late, or is that of a backup that was restored
 
 
 class ResourceCopy:
     """The copy. `body`: the newest. `version`: the newest that is known, be it our own status write's.
 
-    `status_is_newer`: the body came after our last write, so its status may be somebody else's. `has_older_spec`: an
-    older spec came, and only the API server knows which is valid.
+    `status_is_newer`: the body came after our last write, so its status may be somebody else's. `has_older`: an
+    older copy came, and only the API server knows which is valid.
     """
 
     def __init__(self, context: Context, body: Json) -> None:
         self.body = body
         self.version = str(body["metadata"].get("resourceVersion", "0"))
-        self.status_is_newer = self.has_older_spec = False
+        self.status_is_newer = self.has_older = False
         self._refreshed_version = ""  # the version of the last refresh
         self._context = context
         self._seen_at = context.clock()
@@ -59,15 +59,15 @@ class ResourceCopy:
         return Identity(metadata["name"], metadata["namespace"], metadata["uid"])
 
     def update(self, body: Json) -> Change:
-        """Keep a newer copy, or the one of a refresh. Another with an older spec has to be refreshed first."""
+        """Keep a newer copy, or the one of a refresh. Where an older one came the API server has to be asked first.
+
+        An answer may be overtaken by the event of an annotation, which changes no generation.
+        """
         old, new = self.body["metadata"], body["metadata"]
+        if _age(new) < _age(old) and new.get("resourceVersion") != self._refreshed_version:
+            self.has_older = True
+            return Change.OLDER
         is_edited = old.get("generation") != new.get("generation") or body.get("spec") != self.body.get("spec")
-        is_older = int(new.get("resourceVersion", 0)) < self._body_version
-        if not self._is_refreshed(new) and (is_older or new.get("generation", 0) < old.get("generation", 0)):
-            if not is_edited:
-                return Change.NONE  # an answer that an event overtook
-            self.has_older_spec = True
-            return Change.OLDER_SPEC
         if int(new.get("resourceVersion", 0)) > int(self.version):  # else its event comes late
             self.version = str(new["resourceVersion"])
             self.status_is_newer = True
@@ -75,14 +75,6 @@ class ResourceCopy:
         if is_edited:
             return Change.EDIT
         return Change.DELETION if "deletionTimestamp" in new else Change.NONE
-
-    @property
-    def _body_version(self) -> int:
-        return int(self.body["metadata"].get("resourceVersion", 0))
-
-    def _is_refreshed(self, metadata: Json) -> bool:
-        """Whether a body with these metadata is that of the last refresh, which holds, be it older."""
-        return bool(metadata.get("resourceVersion") == self._refreshed_version)
 
     def status_written(self, answer: Json) -> None:
         """Keep the version that the answer to our own status write has, where no event of a later write came before."""
@@ -135,14 +127,19 @@ class ResourceCopy:
             raise
         if body["metadata"]["uid"] != metadata["uid"]:
             raise ClusterGoneError
-        self._doubtful = self.has_older_spec = False
+        self._doubtful = self.has_older = False
         version = str(body["metadata"]["resourceVersion"])
-        if self.body is not before and int(version) < self._body_version:
+        if self.body is not before and _age(body["metadata"]) < _age(self.body["metadata"]):
             return self.body  # something newer came meanwhile
         if version != self.version:  # also where it is an older one, as after a restored backup
             self.version, self.status_is_newer = version, True
         self._refreshed_version = version
         return body
+
+
+def _age(metadata: Json) -> tuple[int, int]:
+    """By which two copies are compared: after a restored backup a newer spec may have an older version."""
+    return metadata.get("generation", 0), int(metadata.get("resourceVersion", 0))
 
 
 class LatestCopy:
