@@ -8,7 +8,7 @@ import contextvars
 import json
 import random
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from http import HTTPStatus
@@ -114,7 +114,10 @@ class _History:
 
     async def _trouble(self) -> None:
         """Let people work, while operators are killed now and then, and requests fail."""
-        people, chance = asyncio.create_task(People(self.server).work(self._moves)), self.server.chance
+        people, chance = (
+            asyncio.create_task(People(self.server, has_mirror=self._settings.mirror).work(self._moves)),
+            self.server.chance,
+        )
         for identity in self._identities:
             self._begin(identity)
         while not people.done():
@@ -205,6 +208,7 @@ def _in_memory(server: SlowApiServer) -> Iterator[None]:
         return Connection(server)
 
     with (
+        mock.patch("asyncio.to_thread", _at_once),
         mock.patch.object(Kubernetes, "connect", connect),
         mock.patch.object(ApiServer, "connect", connect),
         mock.patch.object(production, "SchedulerClient", partial(Schedulers, server)),
@@ -214,6 +218,11 @@ def _in_memory(server: SlowApiServer) -> Iterator[None]:
         mock.patch.object(production, "Supervisor", partial(Supervisor, clock=now)),
     ):
         yield
+
+
+async def _at_once(work: Callable[..., Any], *of: Any) -> Any:
+    """In virtual time nothing waits for a thread."""
+    return work(*of)
 
 
 def _of_process(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:

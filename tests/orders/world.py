@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import hashlib
 import json
 from collections import defaultdict
@@ -10,6 +11,8 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import Any
+
+from dask_kubernetes.operator.kubecluster.kubecluster import make_cluster_spec
 
 from gpudask.api import Json
 from gpudask.api.resource import (
@@ -26,13 +29,14 @@ from gpudask.api.status import iso
 from gpudask.clients.errors import SchedulerError, SchedulerTrouble
 from gpudask.clients.scheduler import SchedulerClient
 from gpudask.mirror.objects import API_VERSION as MIRROR_API_VERSION
-from gpudask.mirror.objects import AUTOSCALER, CLUSTER, WORKER_GROUP
+from gpudask.mirror.objects import AUTOSCALER, CLUSTER, JOB, WORKER_GROUP
 from tests.api.test_job import a_job
 from tests.builders import a_manifest, a_pool
 from tests.jobs.cron.builders import a_cron_job
 from tests.orders.api_server import MIRROR, Event, SlowApiServer, is_finished, wall
 from tests.reconcile.fake_dask import FakeScheduler
 from tests.reconcile.fake_kubelet import exited, running
+from tests.stock.test_job import a_job as a_stock_job
 from tests.virtual_time import now
 
 NAMESPACE = "lab"
@@ -41,6 +45,7 @@ CLUSTERS, JOBS, CRON_JOBS = (f"{_OURS}/{plural}" for plural in (PLURAL, JOB_PLUR
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 _MIRROR = f"{MIRROR}/namespaces/{NAMESPACE}/"
 NEVER = "0 0 1 1 *"  # a schedule that makes nothing while a history lasts
+_STOCK = "stock"  # a DaskCluster that people make
 _SHARED = "shared"  # a cluster of people's, which jobs use, too
 _POLL_SECONDS = 0.5
 _REACT = 0.35  # of what happens to people's objects, somebody does something at once
@@ -176,9 +181,10 @@ class People:
     on its way then.
     """
 
-    def __init__(self, server: SlowApiServer) -> None:
+    def __init__(self, server: SlowApiServer, *, has_mirror: bool) -> None:
         self._server = server
         self._chance: Random = server.chance
+        self._has_mirror = has_mirror
         self._rest = False
         self._moves = {JOBS: self._job, CRON_JOBS: self._cron_job, CLUSTERS: self._cluster}
         server.listeners.append(self._see)
@@ -314,9 +320,12 @@ class People:
             self._server.note(f"a program has {scheduler.tasks} tasks at {scheduler.address}")
 
     def _mirror(self) -> None:
-        """Do something to a cluster's objects as programs for the stock client do, where there are any."""
+        """Do something to a cluster's objects as programs for the stock client do, or make some as these do."""
+        if not self._has_mirror:
+            return
         there = [(path, body) for path, body in self._server.objects.items() if path.startswith(_MIRROR)]
-        if not there:
+        if not there or self._chance.random() < 0.3:
+            self._make_stock_object()
             return
         path, body = self._chance.choice(there)
         if self._chance.random() < 0.3:
@@ -325,11 +334,24 @@ class People:
             self._edit(path, body, worker=body["spec"]["worker"] | {"replicas": self._chance.randrange(3)})
         elif body["kind"] == AUTOSCALER:
             self._edit(path, body, minimum=0, maximum=self._chance.randrange(1, 3))
+        elif body["kind"] == CLUSTER and body["metadata"]["name"] == _STOCK:
+            self._edit(path, body, worker=body["spec"]["worker"] | {"replicas": self._chance.randrange(3)})
         elif body["kind"] == CLUSTER and (name := body["metadata"]["name"]):
             adapted = f"{_MIRROR}{AUTOSCALER.lower()}s/{name}"
             if adapted not in self._server.objects:
                 spec = {"cluster": name, "minimum": 0, "maximum": self._chance.randrange(1, 3)}
                 self._create(adapted, {"apiVersion": MIRROR_API_VERSION, "kind": AUTOSCALER, "spec": spec})
+
+    def _make_stock_object(self) -> None:
+        made = make_cluster_spec(_STOCK, image="x", n_workers=self._chance.randrange(3))
+        job = a_stock_job()
+        group = {"cluster": _STOCK, "worker": made["spec"]["worker"]}
+        kind, name, spec = self._chance.choice(
+            ((CLUSTER, _STOCK, made["spec"]), (WORKER_GROUP, f"{_STOCK}-more", group), (JOB, "flow", job["spec"]))
+        )
+        path = f"{_MIRROR}{kind.lower()}s/{name}"
+        if path not in self._server.objects:
+            self._create(path, {"apiVersion": MIRROR_API_VERSION, "kind": kind, "spec": copy.deepcopy(spec)})
 
     def _create(self, path: str, body: Json) -> None:
         self._server.note(f"somebody makes {_short(path)}: {json.dumps(body['spec'])}")
