@@ -199,7 +199,8 @@ class People:
         """Make so many moves, some at once and some a while apart; then rest."""
         for _ in range(moves):
             moves = (*self._moves.values(), self._pod, self._mirror, self._program)
-            self._chance.choices(moves, weights=(6, 2, 2, 1, 1, 1))[0]()
+            weights = (6, 2, 2, 1, 8 if self._has_mirror else 0, 1)
+            self._chance.choices(moves, weights=weights)[0]()
             await asyncio.sleep(self._chance.choice((0.0, 0.05, 0.5, 2.0, 8.0)))
         self.rest()
 
