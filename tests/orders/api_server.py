@@ -181,18 +181,11 @@ class SlowApiServer(FakeApiServer):
         return answer
 
     async def _answer_to(self, method: str, path: str, query: dict[str, str], body: Any, kind: str) -> Answer:
-        if method == "GET" and "/openapi/" in path:
-            return refusal(404, "not found", "NotFound")
-        if method == "GET" and path == MIRROR:
-            resources = [{"name": f"{kind.lower()}s", "kind": kind, "categories": [CATEGORY]} for kind in KINDS]
-            return Answer(200, {"resources": resources})
-        if method == "GET" and path.endswith("/log"):
-            return Answer(200, b"the last line")
-        if method == "GET" and "limit" in query:
-            label, metadata = query.get("labelSelector", ""), {"resourceVersion": str(self._versions)}
-            items = [item for at, item in self.objects.items() if at.rpartition("/")[0] == path and has(item, label)]
-            return Answer(200, {"metadata": metadata, "items": items})
+        if method == "GET" and (about := self._about(path, query)) is not None:
+            return about
         found = self.objects.get(path)
+        if found is None and "merge-patch" in kind:
+            return refusal(404, "not found", "NotFound")
         if found is not None and method in ("PATCH", "PUT") and isinstance(body, dict):
             metadata = body.get("metadata", {})
             for name in ("uid", "resourceVersion"):
@@ -201,6 +194,21 @@ class SlowApiServer(FakeApiServer):
         if method == "DELETE" and "uid" not in (body or {}).get("preconditions", {}):
             self.wrong.append(f"{path} was deleted, whichever object that is")
         return await self._send(method, path, query, body=body, content_type=kind)
+
+    def _about(self, path: str, query: dict[str, str]) -> Answer | None:
+        """The answer to a GET of what is no object: a definition, a log, or a list; None: it is of an object."""
+        if "/openapi/" in path:
+            return refusal(404, "not found", "NotFound")
+        if path == MIRROR:
+            resources = [{"name": f"{kind.lower()}s", "kind": kind, "categories": [CATEGORY]} for kind in KINDS]
+            return Answer(200, {"resources": resources})
+        if path.endswith("/log"):
+            return Answer(200, b"the last line")
+        if "limit" not in query:
+            return None
+        label, metadata = query.get("labelSelector", ""), {"resourceVersion": str(self._versions)}
+        items = [item for at, item in self.objects.items() if at.rpartition("/")[0] == path and has(item, label)]
+        return Answer(200, {"metadata": metadata, "items": items})
 
     def _delete(self, key: str, found: Json, body: Json) -> Answer:
         for name, wanted in body.get("preconditions", {}).items():
