@@ -254,10 +254,11 @@ class _Stream(Answer):
 
 
 class Connection(Kubernetes):
-    """An operator's client of `server`."""
+    """An operator's client of `server`. `is_cut`: set while it cannot be reached."""
 
-    def __init__(self, server: SlowApiServer) -> None:
+    def __init__(self, server: SlowApiServer, is_cut: asyncio.Event) -> None:
         super().__init__(client.Configuration())
+        self._is_cut = is_cut
         self._server = server
         self._chance = server.chance
         self.clock = Clock(monotonic=now, wall=wall)
@@ -281,7 +282,7 @@ class Connection(Kubernetes):
             await asyncio.sleep(arrives + returns)
             selected = query.get("labelSelector", "")
             return _Stream(self._events(path, selected, int(query.get("resourceVersion") or 0)))
-        if fault < 0.02:
+        if fault < 0.02 or self._is_cut.is_set():
             await asyncio.sleep(arrives + returns)
             raise aiohttp.ServerDisconnectedError
         request = method, path, query, body, content_type
@@ -290,7 +291,7 @@ class Connection(Kubernetes):
         serving.add_done_callback(self._server.tasks.discard)
         answer = await asyncio.shield(serving)
         await asyncio.sleep(returns)
-        if fault > 0.98 and fault < 1.0:
+        if 0.98 < fault < 1.0 or self._is_cut.is_set():
             raise aiohttp.ServerDisconnectedError  # it has taken effect
         return answer
 
@@ -322,6 +323,8 @@ class Connection(Kubernetes):
                 continue
             at = max(at, event.at + delay(chance))
             await asyncio.sleep(max(0.0, at - now()))
+            if self._is_cut.is_set():
+                raise aiohttp.ServerDisconnectedError
             yield json.dumps({"type": told, "object": event.body}).encode() + b"\n"
         if server.is_faulty and chance.random() < 0.5:
             code = chance.choice((410, 500))

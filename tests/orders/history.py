@@ -27,6 +27,7 @@ from gpudask.reconcile.operator import Operator
 from gpudask.reconcile.supervisor import Supervisor
 from gpudask.settings import Settings
 from tests.orders.api_server import Connection, SlowApiServer, delay
+from tests.reconcile.fake_dask import FakeScheduler
 from tests.orders.world import CLUSTERS, CRON_JOBS, JOBS, NAMESPACE, Node, People, Schedulers
 from tests.virtual_time import in_virtual_time, now
 
@@ -40,8 +41,18 @@ _FLEETING = {"resourceVersion"} | _TIMES
 _RARELY = Timing(lease_seconds=90.0, renew_seconds=60.0, retry_seconds=15.0)  # who leads is not what this is about
 _NO_TLS = ssl.create_default_context()  # to make one for each client takes longer than most of what is done with them
 _SETTINGS = Settings(watch_namespaces=(NAMESPACE,))
-# The tasks of the operator that runs; None: of what is beside it.
-_PROCESS: contextvars.ContextVar[set[asyncio.Task[Any]] | None] = contextvars.ContextVar("process", default=None)
+
+
+@dataclass
+class _Process:
+    """An operator's process: its tasks, and whether it reaches the API server."""
+
+    tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    is_cut: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+# Of the operator that runs; None: of what is beside it.
+_PROCESS: contextvars.ContextVar[_Process | None] = contextvars.ContextVar("process", default=None)
 
 
 @dataclass
@@ -91,7 +102,8 @@ class _History:
         self._changed_at = 0.0
         self._settings = replace(_SETTINGS, mirror=outcome.seed % 3 == 0)
         self._identities = ("operator", "another")[: 1 + outcome.seed // 3 % 2]
-        self._running: dict[str, set[asyncio.Task[Any]]] = {}  # by identity
+        self._running: dict[str, _Process] = {}  # by identity
+        self._schedulers: dict[str, FakeScheduler] = {}
 
     def _note(self, text: str) -> None:
         self._outcome.course.append((now(), text))
@@ -99,7 +111,7 @@ class _History:
     async def run(self) -> None:
         asyncio.get_running_loop().set_task_factory(_of_process)
         self.server.listeners.append(lambda event: self._note_change(event.path))
-        with _in_memory(self.server):
+        with _in_memory(self.server, self._schedulers, _RARELY if len(self._identities) == 1 else Timing()):
             await self._trouble()
             await self._becomes_calm()
             before = self._state()
@@ -114,16 +126,19 @@ class _History:
 
     async def _trouble(self) -> None:
         """Let people work, while operators are killed now and then, and requests fail."""
-        people, chance = (
-            asyncio.create_task(People(self.server, has_mirror=self._settings.mirror).work(self._moves)),
-            self.server.chance,
-        )
+        chance = self.server.chance
+        all_people = People(self.server, self._schedulers, has_mirror=self._settings.mirror)
+        people = asyncio.create_task(all_people.work(self._moves))
         for identity in self._identities:
             self._begin(identity)
         while not people.done():
             await asyncio.wait([people], timeout=chance.expovariate(1 / 30.0))
-            if not people.done():
-                identity = chance.choice(self._identities)
+            if people.done():
+                break
+            identity = chance.choice(self._identities)
+            if len(self._identities) > 1 and chance.random() < 0.5:
+                await self._cut_off(identity, chance.uniform(1.0, 20.0))
+            else:
                 await self._kill(identity)
                 self._begin(identity)
         people.result()
@@ -145,10 +160,18 @@ class _History:
 
     def _begin(self, identity: str) -> None:
         self._note(f"an operator begins: {identity}")
-        context, tasks = contextvars.copy_context(), set[asyncio.Task[Any]]()
-        context.run(_PROCESS.set, tasks)
-        self._running[identity] = tasks
-        tasks.add(asyncio.create_task(self._operate(identity), context=context))
+        context, process = contextvars.copy_context(), _Process()
+        context.run(_PROCESS.set, process)
+        self._running[identity] = process
+        process.tasks.add(asyncio.create_task(self._operate(identity), context=context))
+
+    async def _cut_off(self, identity: str, seconds: float) -> None:
+        """Let an operator reach nothing for so long: the other may lead meanwhile."""
+        self._note(f"{identity} is cut off")
+        self._running[identity].is_cut.set()
+        await asyncio.sleep(seconds)
+        self._running[identity].is_cut.clear()
+        self._note(f"{identity} is not cut off any more")
 
     async def _operate(self, identity: str) -> None:
         """Run an operator, which has to try to start until the API server lets it."""
@@ -165,7 +188,7 @@ class _History:
     async def _kill(self, identity: str) -> None:
         """End an operator in the middle of whatever it does; what it has sent takes effect."""
         self._note(f"an operator is killed: {identity}")
-        while tasks := set(self._running[identity]):
+        while tasks := set(self._running[identity].tasks):
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
@@ -201,19 +224,19 @@ class _History:
 
 
 @contextlib.contextmanager
-def _in_memory(server: SlowApiServer) -> Iterator[None]:
+def _in_memory(server: SlowApiServer, schedulers: dict[str, FakeScheduler], timing: Timing) -> Iterator[None]:
     """Operators are put together as in production, but for their connections and their clocks."""
 
     async def connect(_: Any = None) -> Connection:
-        return Connection(server)
+        return _connection(server)
 
     with (
         mock.patch("asyncio.to_thread", _at_once),
         mock.patch.object(Kubernetes, "connect", connect),
         mock.patch.object(ApiServer, "connect", connect),
-        mock.patch.object(production, "SchedulerClient", partial(Schedulers, server)),
+        mock.patch.object(production, "SchedulerClient", partial(Schedulers, server, schedulers)),
         mock.patch.object(production, "files", return_value={"entry.py": b""}),
-        mock.patch.object(production, "Election", partial(Election, clock=now, timing=_RARELY)),
+        mock.patch.object(production, "Election", partial(Election, clock=now, timing=timing)),
         mock.patch.object(production, "Registry", partial(Registry, now)),
         mock.patch.object(production, "Supervisor", partial(Supervisor, clock=now)),
     ):
@@ -229,18 +252,24 @@ def _of_process(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> a
     """A task, which ends with the process that begins it."""
     task: asyncio.Task[Any] = asyncio.Task(work, loop=loop, **options)
     context = options.get("context")
-    tasks = _PROCESS.get() if context is None else context.get(_PROCESS)
-    if tasks is not None:
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
+    process = _PROCESS.get() if context is None else context.get(_PROCESS)
+    if process is not None:
+        process.tasks.add(task)
+        task.add_done_callback(process.tasks.discard)
     return task
+
+
+def _connection(server: SlowApiServer) -> Connection:
+    process = _PROCESS.get()
+    assert process is not None, "operators connect, and nobody else"
+    return Connection(server, process.is_cut)
 
 
 class _Kopf:
     """Hands on clusters as kopf does: those of a list, then a watch's events; each cluster's by itself, in order."""
 
     def __init__(self, server: SlowApiServer, operator: Operator) -> None:
-        self._api = Connection(server)
+        self._api = _connection(server)
         self._chance = server.chance
         self._registry = operator.registry
         self._events: dict[str, asyncio.Queue[Json]] = {}  # by uid

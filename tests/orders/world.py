@@ -104,13 +104,19 @@ class Node:
 
 
 class Schedulers(SchedulerClient):
-    """The Dask schedulers in the pods that run: without work, each with its cluster's workers."""
+    """A client of the Dask schedulers in the pods that run, each with its cluster's workers.
 
-    def __init__(self, server: SlowApiServer, may_write: Callable[[], bool]) -> None:
+    `processes`: the schedulers, by the uid of their pods; they outlive operators.
+    """
+
+    def __init__(
+        self, server: SlowApiServer, processes: dict[str, FakeScheduler], may_write: Callable[[], bool]
+    ) -> None:
         super().__init__(may_write)
         self._server = server
+        self._processes = processes
 
-    async def _request(self, _method: str, url: str, *_: Any, **kwargs: Any) -> tuple[Any, int]:
+    async def _request(self, method: str, url: str, *_: Any, **kwargs: Any) -> tuple[Any, int]:  # noqa: ARG002
         await asyncio.sleep(self._server.chance.uniform(0.001, 0.1))
         uid, scheduler = self._find(url.removeprefix("http://").partition(":")[0])
         if url.endswith("/desired"):
@@ -135,7 +141,7 @@ class Schedulers(SchedulerClient):
         for path, body in self._server.objects.items():
             if path.startswith(PODS) and body.get("status", {}).get("podIP") == address and not is_finished(body):
                 uid = body["metadata"]["uid"]
-                scheduler = _schedulers_of(self._server).setdefault(uid, FakeScheduler(address))
+                scheduler = self._processes.setdefault(uid, FakeScheduler(address))
                 scheduler.pods = dict(self._workers(body["metadata"]["labels"][LABEL_CLUSTER]))
                 return uid, scheduler
         raise SchedulerError(SchedulerTrouble.UNREACHABLE, "the scheduler does not answer: no route to host")
@@ -169,24 +175,24 @@ class Schedulers(SchedulerClient):
         return {"protocol": 1, "version": f"{uid}/{digest}", "scheduler_id": f"S-{uid}"} | content
 
 
-def _schedulers_of(server: SlowApiServer) -> dict[str, FakeScheduler]:
-    """The schedulers' processes, by the uid of their pods: they outlive operators."""
-    return server.__dict__.setdefault("schedulers", {})
-
-
 class People:
     """Edit, delete and make anew jobs, cron jobs and clusters, and do harm to pods.
 
     Some do it by themselves, others as soon as something happens to an object: the answer to whoever wrote it is still
-    on its way then.
+    on its way then. `schedulers`: those to which programs submit tasks, by the uid of their pods.
     """
 
-    def __init__(self, server: SlowApiServer, *, has_mirror: bool) -> None:
+    def __init__(self, server: SlowApiServer, schedulers: dict[str, FakeScheduler], *, has_mirror: bool) -> None:
         self._server = server
+        self._schedulers = schedulers
         self._chance: Random = server.chance
         self._has_mirror = has_mirror
         self._rest = False
-        self._moves = {JOBS: self._job, CRON_JOBS: self._cron_job, CLUSTERS: self._cluster}
+        self._moves: dict[str, Callable[..., None]] = {
+            JOBS: self._job,
+            CRON_JOBS: self._cron_job,
+            CLUSTERS: self._cluster,
+        }
         server.listeners.append(self._see)
 
     def _see(self, event: Event) -> None:
@@ -198,9 +204,9 @@ class People:
     async def work(self, moves: int) -> None:
         """Make so many moves, some at once and some a while apart; then rest."""
         for _ in range(moves):
-            moves = (*self._moves.values(), self._pod, self._mirror, self._program)
+            every = (*self._moves.values(), self._pod, self._mirror, self._program)
             weights = (6, 2, 2, 1, 8 if self._has_mirror else 0, 1)
-            self._chance.choices(moves, weights=weights)[0]()
+            self._chance.choices(every, weights=weights)[0]()
             await asyncio.sleep(self._chance.choice((0.0, 0.05, 0.5, 2.0, 8.0)))
         self.rest()
 
@@ -313,9 +319,8 @@ class People:
 
     def _program(self) -> None:
         """Submit tasks to a scheduler, or have them done."""
-        schedulers = list(_schedulers_of(self._server).values())
-        if schedulers:
-            scheduler = self._chance.choice(schedulers)
+        if self._schedulers:
+            scheduler = self._chance.choice(list(self._schedulers.values()))
             scheduler.tasks = self._chance.randrange(3)
             scheduler.busy = set(scheduler.pods) if scheduler.tasks > 1 else set()
             self._server.note(f"a program has {scheduler.tasks} tasks at {scheduler.address}")
