@@ -21,6 +21,7 @@ from gpudask.api.resource import (
     CRON_JOB_PLURAL,
     JOB_PLURAL,
     LABEL_CLUSTER,
+    LABEL_DASK_COMPONENT,
     LABEL_JOB,
     LABEL_POOL,
     PLURAL,
@@ -63,8 +64,22 @@ class Node:
 
     def _see(self, event: Event) -> None:
         if event.body.get("kind") == "Pod" and event.type != "DELETED":
+            if event.type == "ADDED":
+                self._check_schedulers(event)
             seconds = self._chance.choice((0.01, 0.3, 1.0, 3.0))
             self._server.later(seconds, partial(self._work_on, event.path, event.body["metadata"]["uid"]))
+
+    def _check_schedulers(self, made: Event) -> None:
+        """A cluster has one scheduler pod, or others that are being deleted, or have ended."""
+        key = _scheduler_of(made.body)
+        live = [
+            path
+            for path, body in self._server.objects.items()
+            if path.startswith(PODS) and key and _scheduler_of(body) == key and not is_finished(body)
+            if "deletionTimestamp" not in body["metadata"]
+        ]
+        if len(live) > 1:
+            self._server.wrong.append(f"{now():.3f}: a cluster has two scheduler pods: {live}")
 
     def _work_on(self, path: str, uid: str) -> None:
         body = self._server.there(path, uid)
@@ -101,6 +116,13 @@ class Node:
         status["containerStatuses"][0]["state"]["terminated"] |= times
         self._server.note(f"  {body['metadata']['name']} exits with {code}")
         self._server.put(path, body | {"status": status})
+
+
+def _scheduler_of(pod: Json) -> str:
+    """The uid of the cluster whose scheduler runs in a pod; empty: none does."""
+    metadata = pod["metadata"]
+    is_scheduler = metadata.get("labels", {}).get(LABEL_DASK_COMPONENT) == "scheduler"
+    return metadata["ownerReferences"][0]["uid"] if is_scheduler else ""
 
 
 class Schedulers(SchedulerClient):
