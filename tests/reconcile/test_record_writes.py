@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gpudask.api.reasons import Cause
-from gpudask.api.resource import Cluster, Identity
+from gpudask.api.resource import ANNOTATION_ENDED, Cluster, Identity
 from gpudask.api.status import PoolStatus, Status, iso
 from gpudask.clients.errors import ApiError
 from gpudask.clients.flow_control import CLUSTER, FairQueue
@@ -29,7 +29,7 @@ from gpudask.reconcile.records.store import Records
 from gpudask.reconcile.records.writer import ClusterRecord
 from gpudask.settings import HistorySettings
 from tests.builders import a_pool
-from tests.clients.fake_api_server import Answer, FakeApiServer, refusal
+from tests.clients.fake_api_server import BUSY, Answer, FakeApiServer, refusal
 from tests.eventually import eventually_async as eventually
 from tests.planning.builders import NOW, cluster, demand, gpu_pool, pod
 from tests.reconcile.in_memory import Operated
@@ -392,6 +392,31 @@ async def test_where_records_cannot_be_had_they_are_asked_for_once_more_and_then
         assert asked.met == 2
         await asyncio.sleep(600)
         assert asked.met == 3
+        running.cancel()
+
+
+@pytest.mark.parametrize("fails", ["the list", "the look at the cluster"])
+async def test_a_sweep_in_which_a_request_failed_is_made_again_soon(fails: str):
+    async with recording() as operated:
+        record = a_record(operated, "demo")
+        record.note_status(cluster(), Status(), demand(erred=1), Ledger(NOW), {})
+        await write(record)
+        (path,) = [path for path in operated.server.objects if "gpudaskrecords" in path]
+
+        async def records(_namespace: str) -> AsyncIterator[Any]:
+            await operated.server.request("GET", "/apis/gpudask.dev/v1alpha1/namespaces/default/gpudaskrecords/of-all")
+            yield operated.server.objects[path]
+
+        operated.server.records = records  # type: ignore[assignment, method-assign]
+        operated.server.fail("GET", "gpudaskrecords", Answer(200, {}), name="of-all")
+        missed = "gpudaskrecords" if fails == "the list" else "gpudaskclusters"
+        fault = operated.server.fail("GET", missed, BUSY, times=1, name="of-all" if fails == "the list" else "demo")
+        operated.server.faults.insert(0, operated.server.faults.pop())
+        keeper = RecordKeeper(operated.server, records_of(operated), lambda _: False, lambda: True, ("default",))
+        running = asyncio.create_task(keeper.run())
+        await asyncio.sleep(60)  # the next sweep over all comes after 600
+        assert fault.met == 1
+        assert ANNOTATION_ENDED in operated.server.objects[path]["metadata"]["annotations"]
         running.cancel()
 
 
