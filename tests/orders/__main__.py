@@ -35,7 +35,8 @@ def main() -> int:
         played, changes = played + 1, changes + outcome.changes
         if outcome.problems:
             failed += 1
-            print(f"FAILED {outcome.told()}\n  again: make orders ARGS='--seed {seed} --histories 1'", flush=True)
+            again = f"--seed {seed} --histories 1" + (f" --moves {args.moves}" if args.moves != MOVES else "")
+            print(f"FAILED {outcome.told()}\n  again: make orders ARGS='{again}'", flush=True)
         elif args.course:
             print(outcome.told(), flush=True)
     print(f"orders: histories={played} changes={changes} failed={failed}")

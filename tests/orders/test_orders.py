@@ -1,5 +1,10 @@
 """As many random orders of events as some seconds have room for, and that a seed tells the same one each time.
 
+Some of these seeds find it where the answer to a status write may put back what was before an edit. What was found, and
+mended, is in tables beside it: `an_edit_whose_event_overtakes`, `a_refusal_that_comes_after_the_edit`,
+`was_refused_is_told`, `of_a_cluster_that_is_gone`, `that_its_loop_found_it_gone`, `that_changes_hands`,
+`an_answer_that_an_event_has_overtaken`, `a_sweep_in_which_a_request_failed`.
+
 A failing seed is printed with its course of events, and with the command that plays it again. For many more:
 `GPUDASK_ORDERS=2000 pytest tests/orders`, or `make orders ARGS="--seed 1000 --histories 2000"`.
 """
@@ -13,7 +18,7 @@ from typing import Any
 
 from tests.conftest import ROOT
 
-HISTORIES = int(os.environ.get("GPUDASK_ORDERS", "12"))
+HISTORIES = int(os.environ.get("GPUDASK_ORDERS", "16"))
 
 
 def orders(*args: Any) -> subprocess.CompletedProcess[str]:
