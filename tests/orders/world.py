@@ -49,6 +49,7 @@ NEVER = "0 0 1 1 *"  # a schedule that makes nothing while a history lasts
 _STOCK = "stock"  # a DaskCluster that people make
 _SHARED = "shared"  # a cluster of people's, which jobs use, too
 _POLL_SECONDS = 0.5
+_LAST_SECONDS = 20.0  # in which a status is written
 _REACT = 0.35  # of what happens to people's objects, somebody does something at once
 
 
@@ -215,7 +216,8 @@ class People:
             CRON_JOBS: self._cron_job,
             CLUSTERS: self._cluster,
         }
-        server.listeners.append(self._see)
+        self._not_at_rest: set[str] = set()  # paths of what is edited once more
+        server.listeners += [self._see, self._see_status]
 
     def _see(self, event: Event) -> None:
         collection, _, name = event.path.rpartition("/")
@@ -230,14 +232,32 @@ class People:
             weights = (6, 2, 2, 1, 8 if self._has_mirror else 0, 1)
             self._chance.choices(every, weights=weights)[0]()
             await asyncio.sleep(self._chance.choice((0.0, 0.05, 0.5, 2.0, 8.0)))
-        self.rest()
+        await self.rest()
 
-    def rest(self) -> None:
-        """From now on nothing happens by itself, either."""
+    async def rest(self) -> None:
+        """Edit each job and cluster a last time, just as the status of the edit before is written; then do nothing.
+
+        Any later event would mend what is lost then. From then on nothing happens by itself, either.
+        """
         self._rest = True
         for path, body in list(self._server.objects.items()):
-            if path.startswith(f"{CRON_JOBS}/"):
-                self._edit(path, body, schedule=NEVER)
+            if path.startswith((f"{JOBS}/", f"{CRON_JOBS}/", f"{CLUSTERS}/{_SHARED}")):
+                self._edit(path, body, suspend=True)
+                self._not_at_rest.add(path)
+        await asyncio.sleep(_LAST_SECONDS)
+        for path in sorted(self._not_at_rest):
+            self._edit_last(path)
+
+    def _see_status(self, event: Event) -> None:
+        is_of_status = event.before is not None and event.before.get("status") != event.body.get("status")
+        if event.path in self._not_at_rest and is_of_status:
+            self._not_at_rest.discard(event.path)
+            self._server.later(self._chance.choice((0.0, 0.01, 0.05)), partial(self._edit_last, event.path))
+
+    def _edit_last(self, path: str) -> None:
+        if (body := self._server.objects.get(path)) is not None:
+            is_cron_job = path.startswith(f"{CRON_JOBS}/")
+            self._edit(path, body, suspend=False, **({"schedule": NEVER} if is_cron_job else {}))
 
     def _job(self, name: str = "") -> None:
         path = f"{JOBS}/{name or self._chance.choice(('one', 'two', 'three'))}"
