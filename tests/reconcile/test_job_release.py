@@ -321,6 +321,5 @@ async def test_a_cluster_that_was_deleted_is_gone_without_an_event_and_a_late_on
     await job.do(DeleteCluster(own(job)))
     assert job.registry.find("default", "sums") is None
     job.registry.cluster_changed(body)
-    for _ in range(3):
-        await job.is_passed()
+    await becomes(lambda: job.registry.find("default", "sums"), None)
     assert job.workers() == []

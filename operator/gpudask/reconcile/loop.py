@@ -70,9 +70,9 @@ class ClusterLoop:
         if change is not Change.NONE:
             self.wake()
 
-    def hold(self, seconds: float) -> None:
-        """Make no pass for so long, unless it is being deleted; 0 ends that."""
-        self._held.until = self._context.clock() + seconds
+    def hold(self, seconds: float, *, is_gone: bool = False) -> None:
+        """Make no pass for so long, unless it is being deleted; 0 ends that. `is_gone`: whether it may not exist."""
+        self._held.until, self._held.is_gone = self._context.clock() + seconds, is_gone
         if not seconds:
             self.wake()
 
@@ -127,11 +127,15 @@ class _Held:
         self._copy = copy
         self._reconciler = reconciler
         self.until = 0.0  # on the operator's clock
+        self.is_gone = False  # whether that has to be looked up
 
     async def reconcile(self) -> float:
         """As the reconciler's."""
         left = self.until - self._context.clock()
         if left > 0 and "deletionTimestamp" not in self._copy.body["metadata"]:
+            if self.is_gone:
+                await self._copy.refresh()
+                self.is_gone = False
             return left
         return await self._reconciler.reconcile()
 
@@ -313,7 +317,7 @@ class Registry:
         loop.inherit(last.counted_at, gone)
         loop.record.inherit(last, gone)
         if (left := self._held.get(key, 0.0) - self._clock()) > 0:
-            loop.hold(left)
+            loop.hold(left, is_gone=True)  # a late event may have begun it, of one whose deletion no event tells
         name = f"{metadata['namespace']}/{metadata['name']}"
         task = self._tasks[key] = context.supervisor.start(loop.run, kind="cluster", name=name, may_end=True)
         task.add_done_callback(lambda done: self._ended(key, done))
