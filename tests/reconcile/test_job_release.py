@@ -22,6 +22,7 @@ from gpudask.jobs.observation import SeenCluster
 from gpudask.jobs.runner_pods import parse_runner_pod
 from gpudask.reconcile.jobs.executor import JobExecutor
 from gpudask.reconcile.jobs.registry import JobRegistry, observe_job
+from gpudask.reconcile import loop
 from gpudask.reconcile.loop import Registry
 from tests.api.test_job import OWN, a_job
 from tests.clients.fake_api_server import Answer, FakeApiServer, refusal
@@ -323,3 +324,11 @@ async def test_a_cluster_that_was_deleted_is_gone_without_an_event_and_a_late_on
     job.registry.cluster_changed(body)
     await becomes(lambda: job.registry.find("default", "sums"), None)
     assert job.workers() == []
+
+
+async def test_a_cluster_that_is_gone_is_found_out_while_it_is_held(job: Released, monkeypatch: pytest.MonkeyPatch):
+    """Its deletion failed, and no event tells that somebody else has deleted it: a job would wait for it."""
+    monkeypatch.setattr(loop, "_LOOK_SECONDS", 0.05)
+    job.registry.hold("default", "cluster-1", 400.0)
+    del job.server.objects[CLUSTER]
+    await becomes(lambda: job.registry.find("default", "sums"), None)

@@ -30,11 +30,12 @@ from gpudask.reconcile.pass_loop import PassLoop
 from gpudask.reconcile.preload_configmaps import SharedByName
 from gpudask.reconcile.reconciler import Reconciler
 from gpudask.reconcile.records.writer import ClusterRecord
-from gpudask.reconcile.resource_copy import Change, ResourceCopy
+from gpudask.reconcile.resource_copy import Change, ResourceCopy, age
 
 _LOG = logging.getLogger(__name__)
 # How soon a pass follows a demand in which only counts have changed; the preload sends them about as often.
 _COUNTS_SECONDS = 0.2
+_LOOK_SECONDS = 30.0  # between two looks at a cluster that is held
 _CLOSED_KEPT = 1000  # clusters that ended while this operator led
 _LAST_KEPT = 200  # clusters that ended, and whose record this operator has not closed
 # The former leader may have been killed so long before the next one leads, just as a cluster ended.
@@ -72,9 +73,9 @@ class ClusterLoop:
 
     def hold(self, seconds: float, *, is_gone: bool = False) -> None:
         """Make no pass for so long, unless it is being deleted; 0 ends that. `is_gone`: whether it may not exist."""
-        self._held.until, self._held.is_gone = self._context.clock() + seconds, is_gone
-        if not seconds:
-            self.wake()
+        now = self._context.clock()
+        self._held.until, self._held.look_at = now + seconds, now + (0.0 if is_gone else _LOOK_SECONDS)
+        self.wake()
 
     def wake(self) -> None:
         """Make a pass now: something changed."""
@@ -127,16 +128,16 @@ class _Held:
         self._copy = copy
         self._reconciler = reconciler
         self.until = 0.0  # on the operator's clock
-        self.is_gone = False  # whether that has to be looked up
+        self.look_at = 0.0  # when it is looked up whether the cluster exists, which no event may have told
 
     async def reconcile(self) -> float:
         """As the reconciler's."""
-        left = self.until - self._context.clock()
-        if left > 0 and "deletionTimestamp" not in self._copy.body["metadata"]:
-            if self.is_gone:
+        now = self._context.clock()
+        if (left := self.until - now) > 0 and "deletionTimestamp" not in self._copy.body["metadata"]:
+            if now >= self.look_at:
                 await self._copy.refresh()
-                self.is_gone = False
-            return left
+                self.look_at = now + _LOOK_SECONDS
+            return min(left, self.look_at - now)
         return await self._reconciler.reconcile()
 
 
@@ -166,10 +167,6 @@ def _counted_at(body: Json) -> str:
     status = body.get("status")
     text = status.get("countedAt") if isinstance(status, dict) else ""
     return text if isinstance(text, str) else ""
-
-
-def _version(body: Json) -> int:
-    return int(body["metadata"].get("resourceVersion", 0))
 
 
 class Registry:
@@ -269,7 +266,7 @@ class Registry:
         if known is None:
             is_news = key not in self._last and key not in self._closed
         else:
-            is_news = _version(known) < _version(body)
+            is_news = age(known["metadata"]) < age(metadata)
         if is_news:
             self.cluster_changed(body)
 

@@ -64,7 +64,7 @@ class ResourceCopy:
         An answer may be overtaken by the event of an annotation, which changes no generation.
         """
         old, new = self.body["metadata"], body["metadata"]
-        if _age(new) < _age(old) and new.get("resourceVersion") != self._refreshed_version:
+        if age(new) < age(old) and new.get("resourceVersion") != self._refreshed_version:
             self.has_older = True
             return Change.OLDER
         is_edited = old.get("generation") != new.get("generation") or body.get("spec") != self.body.get("spec")
@@ -137,7 +137,7 @@ class ResourceCopy:
         return body
 
 
-def _age(metadata: Json) -> tuple[int, int]:
+def age(metadata: Json) -> tuple[int, int]:
     """By which two copies are compared: after a restored backup a newer spec may have an older version."""
     return metadata.get("generation", 0), int(metadata.get("resourceVersion", 0))
 
