@@ -173,6 +173,16 @@ async def operated(server: FakeApiServer | None = None, **context: Any) -> Async
         await operated.stop()
 
 
+class CountedQueue:
+    """A queue that admits everybody, and counts them."""
+
+    def __init__(self) -> None:
+        self.passes = self.waiting = 0
+
+    async def slot_for_one_step(self) -> None:
+        self.passes += 1
+
+
 async def becomes(look: Callable[[], Any], wanted: Any, seconds: float = 20.0) -> float:
     """Wait until `look()` is `wanted`, or is accepted by it; how many seconds that took."""
     accept = wanted if callable(wanted) else lambda found: found == wanted

@@ -27,13 +27,14 @@ from gpudask.reconcile.loop import Registry
 from tests.api.test_job import OWN, a_job
 from tests.clients.fake_api_server import Answer, FakeApiServer, refusal
 from tests.jobs.builders import seen
-from tests.reconcile.in_memory import Operated, becomes
+from tests.reconcile.in_memory import CountedQueue, Operated, becomes
 
 CLUSTER = f"/apis/{API_VERSION}/namespaces/default/gpudaskclusters/sums"
 JOB = f"/apis/{API_VERSION}/namespaces/default/{JOB_PLURAL}/sums"
 RUNNER = "/api/v1/namespaces/default/pods/sums-runner-1"
 WORKER = "sums-cpu-worker-"
 BROKEN = refusal(500, "etcd is away", "InternalError")
+COMPLETE = {"type": "Complete", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
 LATER = refusal(429, "not now", "TooManyRequests", **{"Retry-After": "3600"})
 
 
@@ -84,6 +85,11 @@ class Released(Operated):
         self.jobs.jobs.upsert("default", self.server.objects[JOB])
         self.jobs.lead(self.context)
 
+    def is_observed(self) -> bool:
+        """Whether the job's loop has made a pass."""
+        (running,) = self.jobs._running.values()
+        return running.reconciler._job is not None
+
     def delete_job(self) -> None:
         """Somebody deletes the job, and the watch tells; nothing collects garbage."""
         del self.server.objects[JOB]
@@ -120,21 +126,11 @@ class Released(Operated):
         await super().stop()
 
 
-class _CountedQueue:
-    """A queue that admits everybody, and counts them."""
-
-    def __init__(self) -> None:
-        self.passes = self.waiting = 0
-
-    async def slot_for_one_step(self) -> None:
-        self.passes += 1
-
-
 @pytest.fixture
 async def job() -> AsyncIterator[Released]:
     """It runs, with a worker."""
     job = Released(FakeApiServer())
-    job.context.pass_queue = _CountedQueue()  # type: ignore[assignment] - as much of it as passes need
+    job.context.pass_queue = CountedQueue()  # type: ignore[assignment] - as much of it as passes need
     watching = asyncio.create_task(_watch(job))
     job.lead()
     await becomes(job.workers, [f"{WORKER}0"])
@@ -293,6 +289,38 @@ async def test_a_job_that_is_deleted_while_it_runs_gives_its_gpus_back_at_once(j
     job.delete_job()
     await becomes(job.workers, [])
     await becomes(lambda: job.server.names("gpudaskclusters"), [])
+
+
+async def test_workers_of_a_deleted_job_end_at_once_though_its_cluster_went_first(job: Released):
+    """As where the garbage collector is quicker, or `--cascade=foreground` deletes the job last."""
+    job.begin_job()
+    await becomes(job.is_observed, bool)
+    del job.server.objects[CLUSTER]
+    job.registry.cluster_deleted({"namespace": "default", "name": "sums", "uid": "cluster-1"})
+    job.delete_job()
+    await becomes(job.workers, [])
+
+
+async def test_workers_of_a_deleted_job_that_could_not_be_ended_are_tried_again_without_their_cluster(job: Released):
+    job.begin_job()
+    await becomes(job.is_observed, bool)
+    job.server.fail("DELETE", "/pods/", BROKEN, name=WORKER, times=6)
+    job.delete_job()
+    await becomes(job.workers, [])
+
+
+async def test_a_deleted_job_that_has_no_cluster_any_more_asks_for_none(job: Released):
+    body = job.server.objects[JOB]
+    ended = {"attempts": 1, "phase": "Complete", "reason": "Completed", "conditions": [COMPLETE]}
+    job.server.put(JOB, body | {"status": ended | {"completionTime": "2026-01-01T00:00:00Z"}})
+    del job.server.objects[CLUSTER]
+    job.registry.cluster_deleted({"namespace": "default", "name": "sums", "uid": "cluster-1"})
+    job.begin_job()
+    await becomes(job.is_observed, bool)
+    asked = len(job.server.log)
+    job.delete_job()
+    await asyncio.sleep(0.2)
+    assert [said for said in job.server.log[asked:] if "gpudaskclusters" in said] == []
 
 
 async def test_a_cluster_that_a_job_leaves_behind_goes_on(job: Released):

@@ -18,7 +18,7 @@ from gpudask.clients.errors import ApiError
 from gpudask.clients.flow_control import CLUSTER, FairQueue
 from gpudask.history.ends import gone_end
 from gpudask.history.unfinished import LastStatus
-from gpudask.planning.ledger.causes import Holder
+from gpudask.planning.ledger.causes import Gone, Holder
 from gpudask.planning.ledger.counting import Ledger, Seen, count
 from gpudask.planning.ledger.totals import PoolCount
 from gpudask.planning.observed.pods import Ended, Pod
@@ -823,6 +823,31 @@ async def test_pods_whose_end_nobody_saw_were_gone_when_their_cluster_was(monkey
         await a_record(closing.operated, "demo").close_anew([], 60.0, last)
     assert gpu_seconds(closing.body) == pytest.approx(180.0 + 2 * 30.0 / 2)
     assert closing.body["unseenGpus"] == 2, "it says that this is a guess"
+
+
+@pytest.mark.parametrize("ended", [NOW - 50.0, NOW + 4.0])
+async def test_a_pod_that_ended_and_is_there_is_counted_once_by_the_next_operator(
+    ended: float, monkeypatch: pytest.MonkeyPatch
+):
+    """No operator saw the cluster end; what the record has of the pod is what was written before, or nothing."""
+    of = cluster(gpu_pool(count=2))
+    holds = replace(pod(of, "gpu"), gpus=2, placed=NOW - 200.0)
+    failed = replace(holds, started=0.0, phase="Failed", finished_at=ended)
+    async with closing_of(monkeypatch, holds) as closing:
+        if ended < NOW:
+            closing.note(of, count(Seen((), NOW, gone=(Gone.of(failed, ended),), pools=("gpu",)), Ledger(NOW - 200.0)))
+        else:
+            closing.count(of)
+        closing.record.note_status(of, closing.record._status, demand(erred=1), closing.record._counted, {})
+        await write(closing.record)
+        closing.pods[:] = [failed]
+        closing.now[0] = NOW + 60.0
+        closing.record = a_record(closing.operated, "demo")
+        second = asyncio.create_task(closing.record.close_anew([], 60.0))
+        await asyncio.sleep(5.0)
+        closing.gone(failed, NOW + 70.0)
+        await second
+    assert gpu_seconds(closing.body) == pytest.approx(2 * (ended - NOW + 200.0))
 
 
 async def test_an_end_that_nobody_saw_is_not_told_by_who_sees_the_others(monkeypatch: pytest.MonkeyPatch):

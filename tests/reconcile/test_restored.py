@@ -9,7 +9,7 @@ import pytest
 from gpudask.api.resource import LABEL_CLUSTER
 from gpudask.clients.reflector import Reflector
 from gpudask.reconcile.drift_repair import observe_owned
-from gpudask.reconcile.resource_copy import ResourceCopy
+from gpudask.reconcile.resource_copy import Change, ResourceCopy
 from tests.builders import a_manifest, a_pool
 from tests.planning.builders import stored
 from tests.reconcile.fake_api import Bench, FakeApi
@@ -67,6 +67,26 @@ async def test_an_answer_that_an_event_overtook_puts_nothing_back(by_refresh: bo
         copy.update(newer)
         copy.update(older)
     assert (copy.body["metadata"]["labels"], copy.version) == ({"team": "blue"}, newer["metadata"]["resourceVersion"])
+
+
+async def test_the_late_event_of_what_a_look_brought_puts_nothing_back():
+    """A look may be first with it, and the answer to an edit of ours come before the event."""
+    bench = a_bench()
+    first = dict(bench.api.objects[bench.resource])
+    copy = ResourceCopy(bench.context, first)
+    looked_up = bench.api.put(bench.resource, first | {"metadata": first["metadata"] | {"labels": {"team": "blue"}}})
+    copy.update(await copy.refresh())
+    edited = {"metadata": looked_up["metadata"] | {"generation": 2}, "spec": a_manifest(a_pool(replicas=3))["spec"]}
+    copy.update(bench.api.put(bench.resource, looked_up | edited))
+    copy.update(looked_up)
+    assert copy.body["metadata"]["generation"] == 2
+
+
+async def test_word_of_an_older_status_asks_for_nothing():
+    bench = a_bench()
+    older = dict(bench.api.objects[bench.resource])
+    copy = ResourceCopy(bench.context, bench.api.put(bench.resource, older | {"status": {"phase": "Running"}}))
+    assert (copy.update(older), copy.has_older) == (Change.NONE, False)
 
 
 async def test_another_spec_of_the_same_generation_is_an_edit():

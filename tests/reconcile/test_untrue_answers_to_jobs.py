@@ -18,10 +18,10 @@ from gpudask.api.status import iso
 from gpudask.clients.errors import ApiError
 from gpudask.desired.runner import job_cluster
 from tests.api.test_job import OWN, a_job
-from tests.clients.fake_api_server import BUSY, UNTRUE, Answer
+from tests.clients.fake_api_server import BUSY, UNTRUE, Answer, refusal
 from tests.jobs.cron.builders import a_cron_job
 from tests.planning.builders import NOW
-from tests.reconcile.in_memory import becomes
+from tests.reconcile.in_memory import CountedQueue, becomes
 from tests.reconcile.jobs_in_memory import CLUSTERS, CRON_JOBS, JOBS, PODS, OperatedJobs, operated_jobs
 from tests.virtual_time import VirtualPolicy
 
@@ -242,6 +242,45 @@ async def test_a_refusal_that_comes_after_the_edit_that_is_its_cure_is_that_of_t
         await asyncio.sleep(REST_SECONDS)
         conditions = {item["type"]: item["status"] for item in on.there(kind, name)["status"].get("conditions", ())}
         assert (conditions.get("Failed"), conditions.get("Accepted")) in ((None, None), (None, "True"))
+
+
+QUOTA = refusal(403, "exceeded quota: team", "Forbidden")
+WAS_TRIED = {
+    "phase": "Retrying",
+    "attempts": 1,
+    "failures": 1,
+    "startTime": iso(NOW),
+    "runner": {"pod": "sums-runner-1", "uid": "pod-1", "startedAt": iso(NOW), "endedAt": iso(NOW)},
+}
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "spec", "reason"),
+    [
+        (refusal(422, "Pod is invalid", "Invalid"), {}, {}, "TemplateRefused"),
+        (QUOTA, WAS_TRIED, {"activeDeadline": "2m"}, "DeadlineExceeded"),
+        (QUOTA, {}, {"suspend": True}, "Suspended"),
+    ],
+    ids=["for good", "past its deadline", "suspended"],
+)
+async def test_a_job_that_was_refused_and_does_something_else_costs_nothing(
+    answer: Answer, status: Json, spec: Json, reason: str
+):
+    async with operated_jobs() as on:
+        queue = on.operated.context.pass_queue = CountedQueue()  # type: ignore[assignment]
+        on.server.fail("POST", "/pods", answer)
+        begin(on, status, **OWN | spec | {"suspend": False})
+        await asyncio.sleep(20.0)
+        if "suspend" in spec:
+            there = on.there(JOBS, "sums")
+            metadata = there["metadata"] | {"generation": 20}
+            on.begin(JOBS, there | {"metadata": metadata, "spec": there["spec"] | spec})
+        await becomes(lambda: on.there(JOBS, "sums")["status"].get("reason"), reason, seconds=300.0)
+        await asyncio.sleep(120.0)
+        passes, requests = queue.passes, len(on.server.log)
+        await asyncio.sleep(550.0)
+        assert queue.passes - passes <= 2
+        assert on.server.log[requests:] == []
 
 
 @pytest.mark.parametrize("answer", UNTRUE.values(), ids=UNTRUE)

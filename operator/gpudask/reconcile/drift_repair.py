@@ -103,11 +103,11 @@ class DriftRepair:
         existing = self._existing(cluster)
         self._protected = self._was_protected(cluster, existing) if protected is None else protected
         self._adopt(cluster, scheduler, existing)
+        for lost in self._applied.keys() - existing.keys():
+            del self._applied[lost]
         work: dict[str, Work] = {}
         for body, digest in self._render(cluster, scheduler):
             what = body["kind"], body["metadata"]["name"]
-            if what not in existing:
-                self._applied.pop(what, None)
             if not self._is_applied(what, digest, existing.get(what)):
                 work[" ".join(what)] = partial(self._apply, body, digest, existing.get(what))
         policy = existing.get(_policy(cluster))

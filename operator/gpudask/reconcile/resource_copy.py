@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from enum import Enum, auto
+from typing import Any
 
 from gpudask.api import Json
 from gpudask.api.resource import Cluster, Identity, parse, parse_again
@@ -65,8 +66,11 @@ class ResourceCopy:
         """
         old, new = self.body["metadata"], body["metadata"]
         if age(new) < age(old) and new.get("resourceVersion") != self._refreshed_version:
+            if _wishes(body) == _wishes(self.body):
+                return Change.NONE  # of an older status: ours is newer
             self.has_older = True
             return Change.OLDER
+        self._refreshed_version = ""  # it holds once: its event may come later than a newer one
         is_edited = old.get("generation") != new.get("generation") or body.get("spec") != self.body.get("spec")
         if int(new.get("resourceVersion", 0)) > int(self.version):  # else its event comes late
             self.version = str(new["resourceVersion"])
@@ -129,12 +133,19 @@ class ResourceCopy:
             raise ClusterGoneError
         self._doubtful = self.has_older = False
         version = str(body["metadata"]["resourceVersion"])
-        if self.body is not before and _age(body["metadata"]) < _age(self.body["metadata"]):
+        if self.body is not before and age(body["metadata"]) < age(self.body["metadata"]):
             return self.body  # something newer came meanwhile
         if version != self.version:  # also where it is an older one, as after a restored backup
             self.version, self.status_is_newer = version, True
         self._refreshed_version = version
         return body
+
+
+def _wishes(body: Json) -> tuple[Any, ...]:
+    """What people say of a resource, and how: all but its status."""
+    metadata = body["metadata"]
+    said = (metadata.get(key) for key in ("generation", "labels", "annotations", "deletionTimestamp"))
+    return (body.get("spec"), *said)
 
 
 def age(metadata: Json) -> tuple[int, int]:

@@ -74,6 +74,7 @@ class JobExecutor:
         self._backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS, context.random)
         self._refusal: _Refusal | None = None
         self._refusals = 0  # in a row
+        self._is_refused_for_good = False  # and the pass does not know it yet
         self._deleted: set[str] = set()  # uids of clusters
         self._pause = Backoff(_FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS, context.random)
         self._gives_way_at: float | None = None  # on the operator's clock, while there is no room
@@ -92,8 +93,14 @@ class JobExecutor:
         return Problem(self._refusal.reason, self._refusal.message, self._refusal.is_final, wait)
 
     def requeue_after(self) -> float | None:
-        """In how many seconds what was refused is tried again; None: nothing was."""
-        return None if self._refusal is None else max(0.0, self._refusal.next_try - self._context.clock())
+        """In how many seconds what was refused is due to be tried again; None: nothing was, or it is due already."""
+        left = 0.0 if self._refusal is None else self._refusal.next_try - self._context.clock()
+        return left if left > 0 else None
+
+    def was_refused_for_good(self) -> bool:
+        """Whether something was, since the last call: the next pass ends the job."""
+        was_refused, self._is_refused_for_good = self._is_refused_for_good, False
+        return was_refused
 
     def forget_problem(self) -> None:
         """The job was edited, which may be the cure."""
@@ -241,6 +248,7 @@ class JobExecutor:
 
     def _remember(self, job: Job, reason: JobReason, message: str, *, is_final: bool = False) -> None:
         self._refusals += 1
+        self._is_refused_for_good = is_final
         next_try = self._context.clock() + self._backoff.delay(self._refusals)
         self._refusal = _Refusal(job.generation, reason, message, is_final, 0.0 if is_final else next_try)
 
@@ -299,7 +307,7 @@ class JobExecutor:
             ApiError: the API server could not be reached, or refuses.
         """
         self._clusters.hold(job.namespace, cluster.uid, HOLD_SECONDS)
-        await _all(self._delete_resource(job, cluster), self._end_workers(job, cluster))
+        await _all(self._delete_resource(job, cluster), self.end_workers(job, cluster.uid))
 
     async def _delete_resource(self, job: Job, cluster: SeenCluster) -> None:
         try:
@@ -327,7 +335,7 @@ class JobExecutor:
     async def _empty_cluster(self, job: Job, cluster: SeenCluster) -> None:
         """Have the cluster keep no workers, and end those that there are; they do not wait for it either."""
         self._clusters.hold(job.namespace, cluster.uid, HOLD_SECONDS)
-        await _all(self._keep_without_workers(job, cluster), self._end_workers(job, cluster))
+        await _all(self._keep_without_workers(job, cluster), self.end_workers(job, cluster.uid))
 
     async def _keep_without_workers(self, job: Job, cluster: SeenCluster) -> None:
         body = await self._context.api.get_cluster(job.namespace, cluster.name)
@@ -341,13 +349,13 @@ class JobExecutor:
         self._clusters.cluster_written(body)
         self._clusters.end_hold(job.namespace, cluster.uid)  # its spec says so by now
 
-    async def _end_workers(self, job: Job, cluster: SeenCluster) -> None:
-        """Delete the worker pods, with a second of grace.
+    async def end_workers(self, job: Job, uid: str) -> None:
+        """Delete the worker pods of the cluster with this `uid`, with a second of grace.
 
         Raises:
             ApiError: one could not be deleted, tried again and again: it is the garbage collector's, or the cluster's.
         """
-        key = owner_key(job.namespace, cluster.uid)
+        key = owner_key(job.namespace, uid)
         pods = [pod for pod in self._context.pods.owned(key) if pod.pool and not pod.deleting]
         await _all(*(self._end_worker(job, pod) for pod in pods))
 

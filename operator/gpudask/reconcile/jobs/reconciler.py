@@ -34,7 +34,7 @@ from gpudask.api.resource import (
 )
 from gpudask.api.untrusted_text import quote
 from gpudask.clients.errors import QUOTA_EXCEEDED, ApiError, ClusterGoneError
-from gpudask.clients.flow_control import Backoff
+from gpudask.clients.flow_control import CLUSTER, Backoff
 from gpudask.clients.recheck import found
 from gpudask.clients.reflector import Caches
 from gpudask.desired.runner import cluster_hash, runner_hash
@@ -79,6 +79,8 @@ class JobReconciler:
         self._never_ran: set[str] = set()
         self._ended = ""  # the uid of the last runner whose end was seen
         self._executor = JobExecutor(context, runners, clusters)
+        self._job: Job | None = None  # as the last pass had it
+        self._own_cluster = ""  # its uid, as that pass saw it
         self._status = JobStatus.model_validate({})
         self.measurements = JobMeasurements(context, self._identity)
         self._copy = LatestCopy(context, body)
@@ -150,6 +152,7 @@ class JobReconciler:
             return RESYNC_SECONDS
         version = self._copy.version  # what comes from here on is for another pass
         seen = await self._observe(job)
+        self._job, self._own_cluster = job, seen.own.uid if seen.own is not None else ""
         planned = plan(seen)
         makes = any(isinstance(action, CreateCluster | CreateRunner) for action in planned.actions)
         if makes and self._context.clock() - self._copy.seen_at > _FRESH_SECONDS:
@@ -161,6 +164,8 @@ class JobReconciler:
         failure = await self._execute(seen, planned, version)
         if planned.status != seen.status:
             await self._write(await self._with_log(planned, seen.status), before=seen.status, version=version)
+        if self._executor.was_refused_for_good():
+            self._wake()
         if failure is not None:
             raise failure
         soon = [planned.requeue_after, self._executor.requeue_after()]
@@ -171,25 +176,39 @@ class JobReconciler:
 
         A cluster that it left behind goes on. What fails again and again is left to the garbage collector.
         """
-        of = self._identity
+        CLUSTER.set(self._identity.owner_key)  # who starts this works for no job
+        uid = self._own_cluster or self._own_cluster_now()
+        if not uid:
+            return
+        try:
+            job = self._job or parse_job(self._copy.body)
+        except InvalidSpecError:
+            return  # it was edited, and this operator has seen no other
         backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS, self._context.random)
         for tried in range(1, _TRIES + 1):
             try:
-                job = parse_job(self._copy.body)
-                body = await found(
-                    partial(self._context.api.get_cluster, of.namespace, of.name), self._context.recheck_seconds
-                )
-                if body is not None and job.has_own_cluster and (cluster := self._seen(job, body)).is_own:
-                    await self._executor.delete_cluster(job, cluster)
-            except InvalidSpecError:
-                return  # nothing was made by it
+                await self._give_back(job, uid)
             except ApiError as error:
-                _LOG.info("%s: its cluster: %s", of.owner_key, error)
+                _LOG.info("%s: its cluster: %s", job.key, error)
                 if error.ending or tried == _TRIES:
-                    return
+                    break
                 await asyncio.sleep(backoff.delay(tried, error.retry_after_seconds))
             else:
-                return
+                break
+
+    async def _give_back(self, job: Job, uid: str) -> None:
+        get = partial(self._context.api.get_cluster, job.namespace, job.name)
+        body = await found(get, self._context.recheck_seconds)
+        if body is None or body["metadata"]["uid"] != uid:  # its workers may be there yet, and end slowly
+            await self._executor.end_workers(job, uid)
+        elif (cluster := self._seen(job, body)).is_own:
+            await self._executor.delete_cluster(job, cluster)
+
+    def _own_cluster_now(self) -> str:
+        """The uid of a cluster of the job's own that was made since the last pass looked; empty: there is none."""
+        body = self._clusters.find(self._identity.namespace, self._identity.name)
+        metadata = body["metadata"] if body is not None else {}
+        return str(metadata["uid"]) if metadata and _controller(metadata) == self._identity.owner_key else ""
 
     async def _leave_alone(self) -> float:
         """Tell that nothing is known of what has run: nothing is begun, and the status is not written over."""

@@ -15,7 +15,7 @@ from functools import partial
 
 from gpudask.api import Json, attribution
 from gpudask.api.reasons import Cause
-from gpudask.api.record import MAX_MESSAGE, End, RecordedEvent, Sample
+from gpudask.api.record import MAX_MESSAGE, End, Record, RecordedEvent, Sample
 from gpudask.api.resource import Cluster, Identity
 from gpudask.api.spec import Spec
 from gpudask.api.status import Status, epoch, iso
@@ -274,8 +274,7 @@ class ClusterRecord:
         if last is not None:
             self.inherit(last, gone)
         else:
-            holders = holders_unplanned([*self._context.pods_of(self._cluster), *held], (), {})
-            self._status, self._counted = unfinished(before, holders, written)
+            self._status, self._counted = self._unfinished(before, held, written)
             self._unseen_gpus = max(0, before.unseen_gpus - self._counted.gpus)
         known_end = last.ended if last is not None and not before.ended else None
         ended = (epoch(before.ended) or 0.0) - self._ahead if known_end is None else known_end
@@ -286,6 +285,14 @@ class ClusterRecord:
         if not before.ended and last is None:
             self.note_event(ended_unseen(iso(self._server_time(), to="seconds")))
         await self.close()
+
+    def _unfinished(self, before: Record, held: list[Pod], written: float) -> tuple[Status, Ledger]:
+        """As `unfinished`; `held`: pods that are gone since, as they were. What had ended before is counted."""
+        pods = self._context.pods_of(self._cluster)
+        ended = {each.uid: each.at for each in ended_for_good(pods) if each.at <= written}
+        held = [*held, *(replace(pod, phase="Running") for pod in pods if pod.finished and pod.uid not in ended)]
+        status, counted = unfinished(before, holders_unplanned([*pods, *held], (), {}), written)
+        return status, replace(counted, gone=ended)
 
     def _keep_seconds(self, wanted: float | None) -> float:
         """For how long the record stays, where `wanted` is asked for."""
