@@ -221,3 +221,17 @@ async def test_a_write_that_got_an_untrue_answer_is_tried_again(kind: str, answe
         server.mend(busy)
         await becomes(look, bool, seconds=SECONDS)
         assert untrue.met == 1
+
+
+async def test_a_pod_that_a_conflict_says_is_there_is_not_gone_for_one_answer():
+    """It would stay, as nobody's: a scheduler beside its successor, or a worker that no pass deletes."""
+    on = Operated()
+    try:
+        on.apply(POOL)
+        await becomes(lambda: len(on.pods()), 2)
+        on.server.fail("DELETE", "/pods/", UNTRUE["conflict"], name="worker", times=1)
+        on.server.fail("GET", "/pods/", UNTRUE["not found"], name="worker", times=1)
+        look = await fewer_workers(on)
+        await becomes(look, bool)
+    finally:
+        await on.stop()

@@ -15,6 +15,7 @@ from gpudask.clients.reflector import Caches
 
 Get = Callable[[], Awaitable[Json]]
 _MISSED_KEPT = 1000
+RECHECK_SECONDS = 1.0  # between two such looks
 
 
 class Missed:
@@ -81,8 +82,10 @@ async def confirmed(get: Get, uid: str, after_seconds: float) -> Json:
     return body
 
 
-async def changed(get: Get, *, uid: str, version: str, error: ApiError) -> Json | None:
-    """The object with this `uid` after a write to it that got `error`; None: it is gone.
+async def changed(
+    get: Get, *, uid: str, version: str, error: ApiError, after_seconds: float = RECHECK_SECONDS
+) -> Json | None:
+    """The object with this `uid` after a write to it that got `error`; None: it is gone, as two answers say.
 
     `version`: that it had as the write was decided.
 
@@ -90,12 +93,12 @@ async def changed(get: Get, *, uid: str, version: str, error: ApiError) -> Json 
         ApiError: `error`, where it is as it was: no event comes that would have it tried again; or the look failed.
     """
     try:
-        body = await get()
+        body: Json | None = await get()
     except ApiError as again:
         if not again.object_not_found:
             raise
-        return None
-    if body["metadata"]["uid"] != uid:
+        body = None if error.not_found else await found(get, after_seconds)  # a conflict says that it is there
+    if body is None or body["metadata"]["uid"] != uid:
         return None
     if str(body["metadata"]["resourceVersion"]) == version:
         raise error
@@ -103,14 +106,21 @@ async def changed(get: Get, *, uid: str, version: str, error: ApiError) -> Json 
 
 
 async def look_again(
-    get: Get, caches: Caches, namespace: str, *, uid: str, version: str, error: ApiError
+    get: Get,
+    caches: Caches,
+    namespace: str,
+    *,
+    uid: str,
+    version: str,
+    error: ApiError,
+    after_seconds: float = RECHECK_SECONDS,
 ) -> Json | None:
     """As `changed`. What is new is kept in `caches`, and what is gone forgotten; they wake who waits for that.
 
     Raises:
         ApiError: as `changed`; `error` also where it cannot be read.
     """
-    body = await changed(get, uid=uid, version=version, error=error)
+    body = await changed(get, uid=uid, version=version, error=error, after_seconds=after_seconds)
     if body is None:
         caches.forget(namespace, uid)
     elif not caches.upsert(namespace, body):

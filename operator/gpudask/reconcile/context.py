@@ -16,6 +16,7 @@ from gpudask.clients.clock import Clock
 from gpudask.clients.events import EventRecorder
 from gpudask.clients.flow_control import FairQueue, FairRateLimiter
 from gpudask.clients.kubernetes import Kubernetes
+from gpudask.clients.recheck import RECHECK_SECONDS
 from gpudask.clients.reflector import Caches
 from gpudask.clients.scheduler import SchedulerClient
 from gpudask.metrics.operator import Metrics
@@ -84,7 +85,7 @@ class Context:
     supervisor: Supervisor = field(default_factory=Supervisor)
     schema: ServedSchema = field(default_factory=ServedSchema)
     random: Callable[[], float] = random.random
-    recheck_seconds: float = 1.0
+    recheck_seconds: float = RECHECK_SECONDS
     deadline_seconds: float = 1.0
     nonce: Callable[[], str] = field(default=lambda: secrets.token_hex(3)[:5])
 

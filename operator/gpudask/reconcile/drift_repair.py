@@ -136,7 +136,15 @@ class DriftRepair:
             if not (error.not_found or error.conflict):
                 raise
             get, uid, version = partial(self._context.api.get, body), existing.uid, existing.version
-            changed = await look_again(get, caches, cluster.namespace, uid=uid, version=version, error=error)
+            changed = await look_again(
+                get,
+                caches,
+                cluster.namespace,
+                uid=uid,
+                version=version,
+                error=error,
+                after_seconds=self._context.recheck_seconds,
+            )
             return changed is not None
         caches.forget(cluster.namespace, existing.uid)
         return False

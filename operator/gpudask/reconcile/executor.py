@@ -21,6 +21,7 @@ from gpudask.api.reasons import Reason
 from gpudask.api.resource import ANNOTATION_RETIRE, LABEL_SERVES, Cluster
 from gpudask.clients.errors import ApiError, ClusterGoneError
 from gpudask.clients.kubernetes import Marks
+from gpudask.clients.recheck import found
 from gpudask.desired import spec_hash
 from gpudask.desired.scheduler import scheduler_pod
 from gpudask.desired.workers import worker_pod
@@ -245,7 +246,7 @@ class Executor:
             )
         except ApiError as error:
             if error.object_not_found or error.conflict:
-                await self._refresh(pod)
+                await self._refresh(pod, error)
                 return _StalePod(error)
             raise
         self._memory.record_deletion(pod.pool, self._context.clock())
@@ -258,17 +259,21 @@ class Executor:
         _LOG.info("%s/%s: deleted: %s", pod.namespace, pod.name, why)
         return None
 
-    async def _refresh(self, pod: Pod) -> None:
+    async def _refresh(self, pod: Pod, error: ApiError) -> None:
         """Get a pod that changed, is another by now, or gone: the next pass decides on it as it is, without the watch.
 
-        One that is forgotten comes back only once it changes, so nobody is believed alone that it is gone.
+        One that is forgotten comes back only once it changes, so no single answer is believed that it is gone: its
+        write got `error`, and of one that changed two looks have to say so.
         """
+        get = partial(self._context.api.get_pod, pod.namespace, pod.name)
+        body = None
         try:
-            body = await self._context.api.get_pod(pod.namespace, pod.name)
-        except ApiError as error:
-            if not error.object_not_found:
+            body = await get()
+        except ApiError as again:
+            if not again.object_not_found:
                 raise
-            body = None
+            if not error.object_not_found:
+                body = await found(get, self._context.recheck_seconds)
         if body is None or body["metadata"]["uid"] != pod.uid:
             self._context.pods.forget(pod.namespace, pod.uid)
         else:

@@ -288,7 +288,15 @@ class JobExecutor:
             ApiError: as `clients.recheck.look_again`.
         """
         get = partial(self._context.api.get_pod, pod.namespace, pod.name)
-        await look_again(get, self._runners, pod.namespace, uid=pod.uid, version=pod.version, error=error)
+        await look_again(
+            get,
+            self._runners,
+            pod.namespace,
+            uid=pod.uid,
+            version=pod.version,
+            error=error,
+            after_seconds=self._context.recheck_seconds,
+        )
 
     def _lift(self, pod: RunnerPod) -> Awaitable[Json]:
         return self._context.api.lift_gate(pod.namespace, pod.name, GATE_RECORDED, uid=pod.uid)

@@ -263,7 +263,15 @@ class CronJobReconciler:
                 raise
             # One that is there is kept: what is forgotten does not come back in the version that is known already.
             get = partial(self._context.api.get_job, namespace, job.name)
-            await look_again(get, self._jobs, namespace, uid=job.uid, version=job.version, error=error)
+            await look_again(
+                get,
+                self._jobs,
+                namespace,
+                uid=job.uid,
+                version=job.version,
+                error=error,
+                after_seconds=self._context.recheck_seconds,
+            )
         else:
             _LOG.info("%s/%s: deleted job %s", namespace, self._identity.name, job.name)
             self._jobs.forget(namespace, job.uid)
