@@ -219,7 +219,14 @@ async def test_an_urgent_first_pass_waits_for_no_turn(context: Any, is_urgent: b
 async def test_a_cluster_on_hold_makes_no_pass_until_that_ends_or_lapses(
     running: ClusterLoop, context: Any, passes: Passes
 ):
-    context.clock = now
+    """Now and then it is looked up whether it exists, which may fail."""
+    context.clock, looks = now, []
+
+    async def get_cluster(*_: str) -> Any:
+        looks.append(now())
+        raise ApiError(503, "ServiceUnavailable", "the API server is away", "GET")
+
+    context.api = SimpleNamespace(get_cluster=get_cluster)
     running.hold(60.0)
     running.wake()
     await passes.stay(1, 30.0)
@@ -230,6 +237,7 @@ async def test_a_cluster_on_hold_makes_no_pass_until_that_ends_or_lapses(
     await passes.stay(2, 59.0)
     await asyncio.sleep(2.0)
     assert len(passes.made) == 3
+    assert 1 <= len(looks) <= 3
 
 
 async def test_a_cluster_that_is_being_deleted_is_not_held(running: ClusterLoop, context: Any, passes: Passes):

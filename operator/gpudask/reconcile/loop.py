@@ -6,6 +6,7 @@ A loop, woken by events, makes one pass after another (`pass_loop`).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 import weakref
@@ -16,6 +17,7 @@ from typing import Any
 from gpudask.api import Json
 from gpudask.api.record import RecordedEvent
 from gpudask.api.resource import Identity, owner_key, parse_status
+from gpudask.clients.errors import ApiError
 from gpudask.history.unfinished import GonePods, LastStatus
 from gpudask.mirror.definitions import Definitions
 from gpudask.mirror.objects import AUTOSCALER
@@ -135,8 +137,9 @@ class _Held:
         now = self._context.clock()
         if (left := self.until - now) > 0 and "deletionTimestamp" not in self._copy.body["metadata"]:
             if now >= self.look_at:
-                await self._copy.refresh()
                 self.look_at = now + _LOOK_SECONDS
+                with contextlib.suppress(ApiError):  # then the next look says it
+                    await self._copy.refresh()
             return min(left, self.look_at - now)
         return await self._reconciler.reconcile()
 
