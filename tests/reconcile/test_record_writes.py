@@ -731,21 +731,24 @@ async def test_a_leader_to_whom_a_cluster_is_there_for_longer_writes_over_no_end
     assert (gpu_seconds(closing.body), closing.body.get("unseenGpus")) == (told, None)
 
 
-async def test_an_end_in_part_is_not_replaced_by_who_goes_by_an_older_status(monkeypatch: pytest.MonkeyPatch):
-    """Writes of the status were refused while those of the record were not."""
+@pytest.mark.parametrize(("saw_it_come", "told"), [(True, 300.0), (False, 400.0)])
+async def test_an_end_in_part_is_replaced_by_who_has_seen_all_and_by_nobody_else(
+    saw_it_come: bool, told: float, monkeypatch: pytest.MonkeyPatch
+):
+    """The first took a pod for there that was gone; one that came later may have missed others."""
     of = cluster(gpu_pool(count=2))
     holds = replace(pod(of, "gpu"), gpus=2, placed=NOW - 200.0)
     async with closing_of(monkeypatch, holds) as closing:
         await closing.begin_and_die(of, since=None)
-        assert gpu_seconds(closing.body) == 400.0
+        assert (gpu_seconds(closing.body), closing.body["unseenGpus"]) == (400.0, 2)
         closing.record = a_record(closing.operated, "demo")
-        last = a_last_status("gpu", 20.0, NOW - 90.0, ended=NOW)
-        second = asyncio.create_task(closing.record.close_anew([], None, last))
-        await eventually(closing.holds_gpus, bool, "it knows of the pod", 10.0)
-        await asyncio.sleep(5.0)
-        closing.gone(replace(holds, started=0.0), NOW + 40.0)
-        await second
-    assert gpu_seconds(closing.body) == 400.0
+        last = a_last_status("gpu", 220.0, NOW - 90.0, ended=NOW)
+        ended = replace(holds, started=0.0, phase="Succeeded", finished_at=NOW - 50.0)
+        closing.pods.clear()
+        last = last if saw_it_come else replace(last, counted_at=None)
+        await closing.record.close_anew([(ended, NOW + 40.0)], None, last)
+    assert gpu_seconds(closing.body) == pytest.approx(told, abs=1.0)
+    assert "unseenGpus" not in closing.body
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])

@@ -52,12 +52,14 @@ class Loop:
         self.uid = body["metadata"]["uid"]
         self.over = asyncio.Event()
         self.record = Record(self.uid)
+        self.last_count = "", 0.0
+        self.inherited: float | None = None
 
     def resource_changed(self, body: Json) -> None:
         self.copies.append(body["metadata"]["resourceVersion"])
 
-    def inherit(self, *_: Any) -> None:
-        pass
+    def inherit(self, counted_at: float | None, _gone: Any) -> None:
+        self.inherited = counted_at
 
     def pod_gone(self, *_: Any) -> None:
         pass
@@ -249,6 +251,25 @@ async def test_a_cluster_that_went_just_before_is_told_of_as_soon_as_one_leads(
     await acting()
     assert [gone for gone, _ in Anew.told] == told
     assert not told or Anew.told[0][1].name == "stays"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("told", "inherited"), [("18:00:05", 5.0), ("18:00:09", 60.0)], ids=["its own", "another's"])
+async def test_a_leader_that_was_frozen_knows_when_it_counted_though_it_hears_of_that_late(
+    told: str, inherited: float, monkeypatch: pytest.MonkeyPatch
+):
+    now = [0.0]
+    registry, here = Registry(lambda: now[0]), context("team")
+    here.clock = lambda: 1000.0 + now[0]
+    registry.cluster_changed(body("a") | {"status": {"countedAt": "18:00:00"}})
+    registry.lead(here)
+    await acting()
+    Loop.running[0].last_count = "18:00:05", 1005.0
+    now[0] = 60.0
+    await registry.stand_by()
+    registry.cluster_changed(body("a", 2) | {"status": {"countedAt": told}})
+    registry.lead(here)
+    await acting()
+    assert Loop.running[0].inherited == 1000.0 + inherited
 
 
 @pytest.mark.parametrize("leads", [False, True])

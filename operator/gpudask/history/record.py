@@ -85,7 +85,8 @@ class Notes:
 
     `history`: the scheduler's last answer on its tasks. `attribution`: what the cluster's labels and annotations say of
     who pays; None: as before. `ended`: when the cluster was deleted; empty: it is there. `unseen_gpus`: as the
-    record's; None: as before. `surplus`: as that of `pools.merged`.
+    record's; None: as before. `surplus`: as that of `pools.merged`. `is_whole`: who noted them has seen all pods since
+    the status that the counters go on from, and their ends.
     """
 
     pods: list[RecordedPod] = field(default_factory=list)
@@ -98,6 +99,7 @@ class Notes:
     ended: str = ""
     unseen_gpus: int | None = None
     surplus: Mapping[str, float] = field(default_factory=dict)
+    is_whole: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -129,6 +131,7 @@ class Notes:
             ended=newer.ended or self.ended,
             unseen_gpus=newer.unseen_gpus if newer.unseen_gpus is not None else self.unseen_gpus,
             surplus=newer.surplus if newer.pools is not None else self.surplus,
+            is_whole=newer.is_whole if newer.pools is not None else self.is_whole,
         )
 
 
@@ -173,8 +176,12 @@ def ends_of(record: Record) -> list[tuple[str, bool, int]]:
 
 
 def gone_on(record: Record, notes: Notes, now: float, *, is_own: bool = False) -> Record:
-    """`record` with `notes`, bounded. `is_own`: it is as who comes with these left it."""
+    """`record` with `notes`, bounded. `is_own`: it is as who comes with these left it.
+
+    A guess is also replaced by who has seen all.
+    """
     history, ending = notes.history, _ending(record)
+    is_own = is_own or (notes.is_whole and ending is Ending.GUESSED)
     before, process = list(record.tasks_before), record.process
     counted, errors = list(record.tasks), list(record.errors)
     if history is not None:

@@ -90,6 +90,11 @@ class ClusterLoop:
         """As the reconciler's."""
         self._reconciler.inherit(counted_at, gone)
 
+    @property
+    def last_count(self) -> tuple[str, float]:
+        """As the status writer's."""
+        return self._reconciler.last_count
+
     def pod_gone(self, pod: Pod) -> None:
         """Note when a pod of this cluster was gone; the pass that follows counts it."""
         now = self._context.clock()
@@ -186,6 +191,7 @@ class Registry:
         self._clock = clock  # by which that is noted which stands here alone:
         # key -> a status' countedAt, and when it was seen to come
         self._counted: dict[str, tuple[str, float | None]] = {}
+        self._sent: dict[str, tuple[str, float]] = {}  # by key, the same of what a loop here has sent last
         self._held: dict[str, float] = {}  # by key: until when, on that clock
         self._gone = GonePods()  # by this clock; also those that a loop counts, which may have to leave that to others
         self._bodies: dict[str, Json] = {}  # by key
@@ -311,7 +317,7 @@ class Registry:
         if not self._leads or key in self._loops or context is None or not context.knows(metadata["namespace"]):
             return
         loop = self._loops[key] = ClusterLoop(context, body, self._definitions)
-        _, counted_at = self._counted[key]
+        counted_at = self._seen_counted(key)
         gone, ahead = self._gone_of(key), context.clock() - self._clock()
         last = LastStatus.of(body, counted_at).shifted(ahead)
         loop.inherit(last.counted_at, gone)
@@ -321,6 +327,12 @@ class Registry:
         name = f"{metadata['namespace']}/{metadata['name']}"
         task = self._tasks[key] = context.supervisor.start(loop.run, kind="cluster", name=name, may_end=True)
         task.add_done_callback(lambda done: self._ended(key, done))
+
+    def _seen_counted(self, key: str) -> float | None:
+        """When the count in a status was seen to come, by this clock; of our last one when it was made."""
+        text, came = self._counted[key]
+        sent, at = self._sent.pop(key, ("", 0.0))
+        return at if sent and sent == text else came
 
     def _gone_of(self, key: str) -> tuple[tuple[Pod, float], ...]:
         """Its pods that are gone, and since when by the operator's clock, but for those that were long counted."""
@@ -428,6 +440,8 @@ class Registry:
         self._deleted.discard(key)
         if self._tasks.get(key) is task:
             self._end_record(self._loops[key].record, key, is_gone=is_gone and self._leads)
+            if self._context is not None and key in self._bodies and (last := self._loops[key].last_count)[1]:
+                self._sent[key] = last[0], last[1] - self._context.clock() + self._clock()
             del self._loops[key], self._tasks[key]
         if task.cancelled():
             return
@@ -467,11 +481,13 @@ class Registry:
 
     def _forget(self, key: str) -> None:
         """Forget a cluster that is gone, but for what may have to be told of its end."""
-        body, counted = self._bodies.pop(key, None), self._counted.pop(key, None)
+        counted_at = self._seen_counted(key) if key in self._counted else None
+        body, _ = self._bodies.pop(key, None), self._counted.pop(key, None)
         self._held.pop(key, None)
+        self._sent.pop(key, None)
         if body is not None:
             self._last.pop(key, None)
-            self._last[key] = LastStatus.of(body, counted[1] if counted else None, self._clock())
+            self._last[key] = LastStatus.of(body, counted_at, self._clock())
             if len(self._last) > _LAST_KEPT:
                 del self._last[next(iter(self._last))]
             name = f"{body['metadata']['namespace']}/{body['metadata']['name']}"

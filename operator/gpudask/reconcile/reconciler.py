@@ -109,6 +109,11 @@ class Reconciler:
         for pod, at in gone:
             self.pod_gone(pod, at)
 
+    @property
+    def last_count(self) -> tuple[str, float]:
+        """As the status writer's."""
+        return self._status_writer.last_count
+
     def pod_gone(self, pod: Pod, at: float) -> None:
         """Note that a pod is gone since `at`: for the ledger, and for a scheduler that may find room now."""
         self._memory.record_gone(self._context.clock())

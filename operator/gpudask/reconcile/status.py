@@ -40,6 +40,7 @@ class StatusWriter:
         self._copy = copy
         self._written = written = parse_status(copy.body)
         self._sent = written.counted_at  # of the last status that was sent, and may have been written
+        self._sent_at = 0.0
         self._written_at = 0.0
         self._allowed_at: float | None = None  # when the limiter allows live figures, once they are due
         self.status = written
@@ -50,6 +51,11 @@ class StatusWriter:
     def is_inherited(self) -> bool:
         """Whether the status is still the one that another operator wrote, or this one before a restart."""
         return not self._written_at and bool(self._written.observed_generation)
+
+    @property
+    def last_count(self) -> tuple[str, float]:
+        """The `countedAt` of the last status that was sent here, and when that was, by this clock; 0.0: none."""
+        return self._sent, self._sent_at
 
     def adopt(self) -> None:
         """Continue from the copy's status, if it is another operator's: what counts up never goes back."""
@@ -135,7 +141,7 @@ class StatusWriter:
 
     async def _send(self, cluster: Identity, status: Status, now: float) -> None:
         body = self._context.schema.fit(status.model_dump(mode="json", by_alias=True, exclude_none=True))
-        self._sent = status.counted_at
+        self._sent, self._sent_at = status.counted_at, self.ledger.at if self.ledger is not None else now
         try:
             version = self._copy.version
             self._copy.status_written(

@@ -90,6 +90,7 @@ class ClusterRecord:
         self._tasks = TaskNews()
         self._counted: Ledger | None = None  # by the last pass
         self._last: LastStatus | None = None  # until then
+        self._saw_all = False  # of the pods since then
         self._unseen_gpus = 0  # of which that has a guess
         self._spec: Spec | None = None  # the last that was valid
         self._status = Status()
@@ -128,7 +129,7 @@ class ClusterRecord:
 
     def inherit(self, last: LastStatus, gone: Iterable[tuple[Pod, float]]) -> None:
         """Go by another operator's status until a pass has counted; `gone`: pods gone since, and when."""
-        self._last = last
+        self._last, self._saw_all = last, last.counted_at is not None
         for pod, at in gone:
             self._note_gone(pod, at)
 
@@ -377,6 +378,7 @@ class ClusterRecord:
         self.note_count(recount(status, counted.settled(), self._server_time()), counted)
         self._notes.unseen_gpus = self._unseen_gpus + counted.gpus
         self._notes.surplus = {name: pool.surplus for name, pool in counted.pools.items()}
+        self._notes.is_whole = self._saw_all and not self._notes.unseen_gpus
 
     @property
     def _is_off(self) -> bool:
