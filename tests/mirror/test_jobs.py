@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ import yaml
 
 from gpudask.api import Json
 from gpudask.api.limits import Limits
+from gpudask.clients.errors import ApiError
 from gpudask.reconcile.operator import Operator
 from gpudask.settings import Settings
 from tests.conftest import ROOT
@@ -322,9 +324,10 @@ async def collect_job(stage: Stage, jobs: Jobs) -> None:
 
 
 async def collect_rest(stage: Stage) -> None:
-    """What it does then."""
-    cluster = await stage.cluster("sums")
-    await stage.api.delete_cluster(stage.namespace, "sums", uid=cluster["metadata"]["uid"])
+    """What it does then, where the operator, which gives back what a deleted job holds, was not quicker."""
+    with contextlib.suppress(ApiError):
+        cluster = await stage.cluster("sums")
+        await stage.api.delete_cluster(stage.namespace, "sums", uid=cluster["metadata"]["uid"])
     for pod in await stage.list("pods"):
         await stage.delete("pods", pod["metadata"]["name"], gracePeriodSeconds=0)
     for kind in ("services", "configmaps"):

@@ -112,7 +112,7 @@ C = cluster(a_pool())
 
 
 async def deleted(pods: Pods, pod: Any) -> bool:
-    context: Any = SimpleNamespace(api=pods, pods=pods, clock=lambda: 0.0)
+    context: Any = SimpleNamespace(api=pods, pods=pods, clock=lambda: 0.0, recheck_seconds=0.0)
     (work,) = Executor(context, Memory()).work(C, (DeletePod(pod, "its drain is over"),)).values()
     return await work()
 
