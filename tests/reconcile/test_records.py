@@ -217,7 +217,11 @@ async def test_the_record_says_who_pays_and_for_what(stage: Stage, records: Reco
         await stage.api.request("PATCH", path, body=labels, content_type="application/merge-patch+json")
         scheduler = await stage.scheduler()
         await scheduler.want(1, GPU=1)
-        await stage.becomes(lambda: stage.names(pool="gpu"), ["demo-gpu-worker-0"])
+
+        async def phases() -> list[str]:
+            return [pod["status"].get("phase", "") for pod in await stage.pods(pool="gpu")]
+
+        await stage.becomes(phases, ["Running"])  # without a node it holds nothing
         await scheduler.want(0)
         row = await records.pod(made, "demo-gpu-worker-0")
         assert row["reason"] == "Drained"
