@@ -90,6 +90,10 @@ class Released(Operated):
         (running,) = self.jobs._running.values()
         return running.reconciler._job is not None
 
+    def is_given_back(self) -> bool:
+        """Whether nothing is done for the job any more."""
+        return not self.jobs._running and not self.jobs._giving_back
+
     def delete_job(self) -> None:
         """Somebody deletes the job, and the watch tells; nothing collects garbage."""
         del self.server.objects[JOB]
@@ -319,7 +323,7 @@ async def test_a_deleted_job_that_has_no_cluster_any_more_asks_for_none(job: Rel
     await becomes(job.is_observed, bool)
     asked = len(job.server.log)
     job.delete_job()
-    await asyncio.sleep(0.2)
+    await becomes(job.is_given_back, bool)
     assert [said for said in job.server.log[asked:] if "gpudaskclusters" in said] == []
 
 

@@ -26,7 +26,7 @@ _DIGITS = 3
 # A counter that has less than this share of what was recorded began anew. A new leader's estimate may be a little less.
 _RESTARTED = 0.5
 _SAME_SECONDS = 0.01
-_NONE: Mapping[str, float] = MappingProxyType({})
+_NO_SURPLUS: Mapping[str, float] = MappingProxyType({})
 
 
 def rows(of: Iterable[Pool], status: Status) -> list[RecordedPool]:
@@ -49,7 +49,7 @@ def merged(
     *,
     ending: Ending = Ending.NONE,
     is_own: bool = False,
-    surplus: Mapping[str, float] = _NONE,
+    surplus: Mapping[str, float] = _NO_SURPLUS,
 ) -> list[RecordedPool]:
     """`now`, and of those from `before` that the status has no more the ones that held GPUs: their seconds were paid.
 

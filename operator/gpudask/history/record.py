@@ -182,6 +182,10 @@ def gone_on(record: Record, notes: Notes, now: float, *, is_own: bool = False) -
     """
     history, ending = notes.history, _ending(record)
     is_own = is_own or (notes.is_whole and ending is Ending.GUESSED)
+    rows = record.pools
+    if notes.pools is not None:
+        rows = pools.merged(rows, notes.pools, ending=ending, is_own=is_own, surplus=notes.surplus)
+    is_taken = notes.pools is None or pools.are_in(notes.pools, rows)  # else a guess stays, and says so
     before, process = list(record.tasks_before), record.process
     counted, errors = list(record.tasks), list(record.errors)
     if history is not None:
@@ -194,12 +198,10 @@ def gone_on(record: Record, notes: Notes, now: float, *, is_own: bool = False) -
             update={
                 "updated": iso(now, to="seconds"),
                 "ended": record.ended or notes.ended,
-                "unseen_gpus": _unseen_gpus(record, notes, ending, is_own=is_own),
+                "unseen_gpus": notes.unseen_gpus if notes.unseen_gpus is not None and is_taken else record.unseen_gpus,
                 "report": notes.report or record.report,
                 "cluster": _attributed(record.cluster, notes.attribution),
-                "pools": record.pools
-                if notes.pools is None
-                else pools.merged(record.pools, notes.pools, ending=ending, is_own=is_own, surplus=notes.surplus),
+                "pools": rows,
                 "pods": _merged_pods(record.pods, notes.pods),
                 "events": _merged_events(record.events, notes.events),
                 "samples": samples.thinned(_ordered([*record.samples, *notes.samples]), MAX_SAMPLES),
@@ -222,13 +224,6 @@ def _ending(record: Record) -> Ending:
         return Ending.NONE
     is_guess = record.unseen_gpus or any(event.reason == _ENDED_UNSEEN for event in record.events)
     return Ending.GUESSED if is_guess else Ending.TOLD
-
-
-def _unseen_gpus(record: Record, notes: Notes, ending: Ending, *, is_own: bool) -> int:
-    if notes.unseen_gpus is None:
-        return record.unseen_gpus
-    is_last_word = is_own or ending is Ending.NONE
-    return notes.unseen_gpus if is_last_word else min(record.unseen_gpus, notes.unseen_gpus)
 
 
 def bounded(record: Record) -> Record:
