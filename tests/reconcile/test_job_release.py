@@ -94,6 +94,14 @@ class Released(Operated):
         """Whether nothing is done for the job any more."""
         return not self.jobs._running and not self.jobs._giving_back
 
+    def edit_job(self, *, status: Json | None = None, **spec: Any) -> None:
+        """Somebody edits the job, and the watch tells."""
+        body = self.server.objects[JOB]
+        metadata = body["metadata"] | {"generation": body["metadata"]["generation"] + 1}
+        changes = {"metadata": metadata, "spec": body["spec"] | spec}
+        changes |= {} if status is None else {"status": status}
+        self.jobs.jobs.upsert("default", self.server.put(JOB, body | changes))
+
     def delete_job(self) -> None:
         """Somebody deletes the job, and the watch tells; nothing collects garbage."""
         del self.server.objects[JOB]
@@ -180,6 +188,19 @@ async def test_a_cluster_whose_end_fails_makes_no_workers_in_place_of_those_that
     job.server.mend()
     job.registry.end_hold("default", "cluster-1")
     await becomes(job.workers, [f"{WORKER}0"])
+
+
+async def test_a_suspended_job_that_runs_on_before_its_cluster_was_deleted_has_workers_again(job: Released):
+    fault = job.server.fail("DELETE", "/gpudaskclusters/", BROKEN)
+    del job.server.objects[RUNNER]
+    job.jobs.runners.forget("default", "runner-1")
+    job.edit_job(suspend=True, status={})
+    job.begin_job()
+    await becomes(lambda: fault.met, bool)
+    await becomes(job.workers, [])
+    job.edit_job(suspend=False)
+    await becomes(job.workers, [f"{WORKER}0"])
+    assert CLUSTER in job.server.objects
 
 
 async def test_a_cluster_that_keeps_no_workers_goes_on_with_its_scheduler(job: Released):

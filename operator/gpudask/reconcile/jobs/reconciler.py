@@ -38,7 +38,7 @@ from gpudask.clients.flow_control import CLUSTER, Backoff
 from gpudask.clients.recheck import found
 from gpudask.clients.reflector import Caches
 from gpudask.desired.runner import cluster_hash, runner_hash
-from gpudask.jobs.actions import Action, CreateCluster, CreateRunner, DeleteJob, JobPlan
+from gpudask.jobs.actions import Action, CreateCluster, CreateRunner, DeleteCluster, DeleteJob, EmptyCluster, JobPlan
 from gpudask.jobs.observation import JobObservation, Problem, SeenCluster
 from gpudask.jobs.plan import awaits_cluster, is_open, plan
 from gpudask.jobs.runner_pods import RunnerPod, is_of_earlier, job_key
@@ -160,6 +160,8 @@ class JobReconciler:
         if makes and version != self._copy.version:
             self._wake()
             return RESYNC_SECONDS
+        if not any(isinstance(action, DeleteCluster | EmptyCluster) for action in planned.actions):
+            self._executor.end_hold(job)
         self.measurements.planned(seen, planned)
         failure = await self._execute(seen, planned, version)
         if planned.status != seen.status:
