@@ -57,3 +57,15 @@ async def steadily_async(look: Callable[[], Awaitable[T]], wanted: T, seconds: f
         found = await look()
         assert found == wanted, f"{found} instead of {wanted}"
         await asyncio.sleep(0.1)
+
+
+async def at_rest_async(look: Callable[[], Awaitable[T]], *, for_seconds: float, within: float = 60) -> T:
+    """What `look` finds once that has not changed for so long; an AssertionError where it goes on changing."""
+    deadline, since, found = time.monotonic() + within, time.monotonic(), await look()
+    while time.monotonic() - since < for_seconds:
+        if time.monotonic() > deadline:
+            raise AssertionError(f"it still changes after {within:g} s; seen last: {found!r}")
+        await asyncio.sleep(0.1)
+        if (last := await look()) != found:
+            found, since = last, time.monotonic()
+    return found

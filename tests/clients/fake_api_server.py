@@ -38,6 +38,9 @@ class Answer:
     async def iter_any(self) -> AsyncIterator[bytes]:
         yield await self.read()
 
+    def close(self) -> None:
+        """Nothing is open."""
+
 
 @dataclass
 class Fault:

@@ -22,6 +22,7 @@ pytestmark = [
 
 _AT = "/ucxx"
 _WORKERS = 2
+_CPU = "400m"  # a process with UCX never rests: three would leave other tests nothing
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +38,7 @@ def by_ucx(packages: Path) -> dict[str, Any]:
     template = {
         "spec": {
             "terminationGracePeriodSeconds": 5,
-            "containers": [{"name": "dask", "volumeMounts": [mount]}],
+            "containers": [{"name": "dask", "volumeMounts": [mount], "resources": {"limits": {"cpu": _CPU}}}],
             "volumes": [{"name": "ucxx", "hostPath": {"path": str(packages)}}],
         }
     }

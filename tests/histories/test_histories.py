@@ -1,4 +1,4 @@
-"""As many random histories as a minute has room for, and that a seed tells the same one each time.
+"""Random histories keep every promise, and a seed tells the same one each time.
 
 Sixteen faults were found by reading before there were histories. With the code from before they were mended, histories
 found all within some thousand seeds but 9, 10 and 11, which cost time and no more, and what 16 did without stealing.
@@ -37,7 +37,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 60
+HISTORIES = 60
 
 
 def soak(*args):
@@ -45,7 +45,7 @@ def soak(*args):
     path = os.pathsep.join([str(ROOT / "operator"), str(ROOT)])
     environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": path}
     command = [sys.executable, "-m", "tests.histories", *map(str, args)]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=580, check=False)
 
 
 def test_each_test_that_finds_a_fault_is_there():
@@ -56,12 +56,13 @@ def test_each_test_that_finds_a_fault_is_there():
     assert [name for name in named if not any(name in test for test in there)] == []
 
 
+@pytest.mark.timeout(600)  # it takes a minute on a machine that does nothing else
 def test_random_histories_keep_every_promise():
-    done = soak("--seconds", SECONDS)
+    done = soak("--histories", HISTORIES, "--seconds", 3600)
     last = done.stdout.splitlines()[-1] if done.stdout else ""
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-5_000:]
     counts = dict(re.findall(r"(\w+)=(\d+)", last))
-    assert int(counts.pop("histories")) >= 50, last
+    assert int(counts.pop("histories")) == HISTORIES, last
     assert int(counts.pop("events")) > 0, last
     assert set(counts.values()) == {"0"}, last
 

@@ -14,6 +14,7 @@ from gpudask.api import Json
 from gpudask.reconcile.operator import Operator
 from gpudask.settings import Settings
 from tests.builders import a_pool
+from tests.eventually import at_rest_async
 from tests.mirror.stock import Stock, in_daemon
 from tests.reconcile.proxy import Proxy
 from tests.reconcile.stage import Stage, operating, stays
@@ -223,8 +224,7 @@ async def test_an_edit_that_cannot_be_read_is_told_once_and_the_cluster_goes_on(
     await stock.patch("daskcluster", "demo", {"spec": {"scheduler": None}})
     await tells(stock, "Served", "False Invalid: DaskCluster demo: spec.scheduler")
     await stage.becomes(lambda: phase(stock), "Error")
-    before = await version(stock)
-    await stays(lambda: version(stock), before, 3)
+    await at_rest_async(lambda: version(stock), for_seconds=3)
     assert await phase(stock) == "Error"
     assert await stage.names(pool="default") == workers("default", 2)
     await stock.patch("daskcluster", "demo", {"spec": a_cluster()["spec"]})

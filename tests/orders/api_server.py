@@ -249,9 +249,6 @@ class _Stream(Answer):
         async for line in self._lines:
             yield line
 
-    def close(self) -> None:
-        pass
-
 
 class Connection(Kubernetes):
     """An operator's client of `server`. `is_cut`: set while it cannot be reached."""
