@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def eventually(
-    check: Callable[[], T], what: str, *, seconds: float = 60, show: Callable[[], object] | None = None
+    check: Callable[[], T], what: str, *, seconds: float = 120, show: Callable[[], object] | None = None
 ) -> T:
     """Call `check` until it gives something true, and return that.
 
@@ -37,7 +37,7 @@ def steadily(check: Callable[[], bool], what: str, *, seconds: float, show: Call
 
 
 async def eventually_async(
-    look: Callable[[], Awaitable[T]], accept: Callable[[T], Any], what: str, seconds: float = 60
+    look: Callable[[], Awaitable[T]], accept: Callable[[T], Any], what: str, seconds: float = 120
 ) -> T:
     """What `look` finds once it is accepted; after `seconds` an AssertionError with what was seen instead."""
     deadline = time.monotonic() + seconds

@@ -113,7 +113,7 @@ class Space:
             if "gpudask.dev/retire" in pod["metadata"]["annotations"]
         }
 
-    def wait(self, check: Callable[[], Any], what: str, *, seconds: float = 60) -> Any:
+    def wait(self, check: Callable[[], Any], what: str, *, seconds: float = 120) -> Any:
         """Wait for a condition; when it does not come, show the clusters and pods as they are.
 
         What is asked through the API, not through kubectl, is asked again where it is not answered.
@@ -129,18 +129,18 @@ class Space:
 
         return eventually(look, what, seconds=seconds, show=lambda: "\n".join([*refused, self.show()]))
 
-    def wait_ready(self, cluster: str, *, seconds: float = 90) -> None:
+    def wait_ready(self, cluster: str, *, seconds: float = 150) -> None:
         """Wait until the cluster is usable."""
         self.wait(
             lambda: self.condition(cluster, "Ready").get("status") == "True", f"{cluster} is ready", seconds=seconds
         )
 
-    def wait_pods(self, cluster: str, pool: str, count: int, *, seconds: float = 90) -> None:
+    def wait_pods(self, cluster: str, pool: str, count: int, *, seconds: float = 150) -> None:
         """Wait until a pool has exactly so many pods, terminating ones included."""
         what = f"pool {pool} of {cluster} has {count} pods"
         self.wait(lambda: len(self.pods(cluster, pool)) == count, what, seconds=seconds)
 
-    def wait_workers(self, cluster: str, pool: str, count: int, *, seconds: float = 90) -> None:
+    def wait_workers(self, cluster: str, pool: str, count: int, *, seconds: float = 150) -> None:
         """Wait until the scheduler knows exactly so many workers of a pool, by the status."""
         what = f"pool {pool} of {cluster} has {count} workers"
         self.wait(lambda: self.pool(cluster, pool).get("workers") == count, what, seconds=seconds)

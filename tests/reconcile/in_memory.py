@@ -183,7 +183,7 @@ class CountedQueue:
         self.passes += 1
 
 
-async def becomes(look: Callable[[], Any], wanted: Any, seconds: float = 20.0) -> float:
+async def becomes(look: Callable[[], Any], wanted: Any, seconds: float = 60.0) -> float:
     """Wait until `look()` is `wanted`, or is accepted by it; how many seconds that took."""
     accept = wanted if callable(wanted) else lambda found: found == wanted
     clock = asyncio.get_running_loop().time
