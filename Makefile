@@ -14,7 +14,7 @@ FAST := -m "not api and not dask and not e2e and not registry and not browser"
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 # The real cluster waits most of the time, too. What runs beside it gives way to it: all of `make test` takes as long as
 # the tests on the real cluster, one after the other, and those without it are done before.
-GIVES_WAY := nice -n 10
+GIVES_WAY := nice -n 5
 
 # To tests/e2e/provider.py: the cluster, the image of Dask's pods, and the operator's.
 GIVEN = E2E_KUBECONFIG="$(abspath $(KUBECONFIG))" E2E_IMAGE="$(IMAGE)" E2E_OPERATOR_IMAGE="$(OPERATOR_IMAGE)"
