@@ -31,6 +31,8 @@ from tests.virtual_time import now
 
 EPOCH: Final = 1_800_000_000.0  # when a history begins, on all clocks
 MIRROR = f"/apis/{MIRROR_API_VERSION}"
+NAMESPACE = "lab"
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 _OURS = "/apis/gpudask.dev/"
 _ALWAYS_FAST = ("/leases", "/secrets")  # who leads is not what this is about
 _DOUBT_SECONDS = 60.0  # what is there is not said to be gone twice in so many seconds

@@ -26,9 +26,11 @@ from gpudask.reconcile.loop import Registry
 from gpudask.reconcile.operator import Operator
 from gpudask.reconcile.supervisor import Supervisor
 from gpudask.settings import Settings
-from tests.orders.api_server import Connection, SlowApiServer, delay
+from tests.orders.api_server import NAMESPACE, Connection, SlowApiServer, delay
+from tests.orders.node import Node
+from tests.orders.people import CLUSTERS, CRON_JOBS, JOBS, People
+from tests.orders.schedulers import Schedulers
 from tests.reconcile.fake_dask import FakeScheduler
-from tests.orders.world import CLUSTERS, CRON_JOBS, JOBS, NAMESPACE, Node, People, Schedulers
 from tests.virtual_time import in_virtual_time, now
 
 MOVES = 25

@@ -1,12 +1,10 @@
-"""What there is beside the operator: nodes that run pods, Dask schedulers in them, and people who edit objects."""
+"""People, who edit objects and delete them."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
-import hashlib
 import json
-from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from random import Random
@@ -16,186 +14,29 @@ from dask_kubernetes.operator.kubecluster.kubecluster import make_cluster_spec
 
 from gpudask.api import Json
 from gpudask.api.resource import (
-    ANNOTATION_DASK_NAME,
     API_VERSION,
     CRON_JOB_PLURAL,
     JOB_PLURAL,
-    LABEL_CLUSTER,
-    LABEL_DASK_COMPONENT,
-    LABEL_JOB,
-    LABEL_POOL,
     PLURAL,
 )
-from gpudask.api.status import iso
-from gpudask.clients.errors import SchedulerError, SchedulerTrouble
-from gpudask.clients.scheduler import SchedulerClient
 from gpudask.mirror.objects import API_VERSION as MIRROR_API_VERSION
 from gpudask.mirror.objects import AUTOSCALER, CLUSTER, JOB, WORKER_GROUP
 from tests.api.test_job import a_job
 from tests.builders import a_manifest, a_pool
 from tests.jobs.cron.builders import a_cron_job
-from tests.orders.api_server import MIRROR, Event, SlowApiServer, is_finished, wall
+from tests.orders.api_server import MIRROR, NAMESPACE, PODS, Event, SlowApiServer
 from tests.reconcile.fake_dask import FakeScheduler
-from tests.reconcile.fake_kubelet import exited, running
 from tests.stock.test_job import a_job as a_stock_job
 from tests.virtual_time import now
 
-NAMESPACE = "lab"
 _OURS = f"/apis/{API_VERSION}/namespaces/{NAMESPACE}"
 CLUSTERS, JOBS, CRON_JOBS = (f"{_OURS}/{plural}" for plural in (PLURAL, JOB_PLURAL, CRON_JOB_PLURAL))
-PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 _MIRROR = f"{MIRROR}/namespaces/{NAMESPACE}/"
 NEVER = "0 0 1 1 *"  # a schedule that makes nothing while a history lasts
 _STOCK = "stock"  # a DaskCluster that people make
 _SHARED = "shared"  # a cluster of people's, which jobs use, too
-_POLL_SECONDS = 0.5
 _LAST_SECONDS = 20.0  # in which a status is written
 _REACT = 0.35  # of what happens to people's objects, somebody does something at once
-
-
-class Node:
-    """Runs pods. What of `runs` has a second uid ran twice: pods by their job's uid and their own name."""
-
-    def __init__(self, server: SlowApiServer) -> None:
-        self._server = server
-        self._chance = server.chance
-        self._addresses = iter(f"10.0.{number // 250}.{number % 250 + 1}" for number in range(60_000))
-        self.runs: dict[tuple[str, str], set[str]] = defaultdict(set)
-        server.listeners.append(self._see)
-
-    def _see(self, event: Event) -> None:
-        if event.body.get("kind") == "Pod" and event.type != "DELETED":
-            if event.type == "ADDED":
-                self._check_schedulers(event)
-            seconds = self._chance.choice((0.01, 0.3, 1.0, 3.0))
-            self._server.later(seconds, partial(self._work_on, event.path, event.body["metadata"]["uid"]))
-
-    def _check_schedulers(self, made: Event) -> None:
-        """A cluster has one scheduler pod, or others that are being deleted, or have ended."""
-        key = _scheduler_of(made.body)
-        live = [
-            path
-            for path, body in self._server.objects.items()
-            if path.startswith(PODS) and key and _scheduler_of(body) == key and not is_finished(body)
-            if "deletionTimestamp" not in body["metadata"]
-        ]
-        if len(live) > 1:
-            self._server.wrong.append(f"{now():.3f}: a cluster has two scheduler pods: {live}")
-
-    def _work_on(self, path: str, uid: str) -> None:
-        body = self._server.there(path, uid)
-        if body is None:
-            return
-        if "deletionTimestamp" in body["metadata"]:
-            if not body["metadata"].get("finalizers"):
-                self._server.remove(path)
-        elif body["spec"].get("activeDeadlineSeconds") == 1 and not is_finished(body):
-            self._server.put(path, body | {"status": {"phase": "Failed", "reason": "DeadlineExceeded"}})
-        elif not body["spec"].get("schedulingGates") and not body["spec"].get("nodeName"):
-            self._start(path, body)
-
-    def _start(self, path: str, body: Json) -> None:
-        status = running(next(self._addresses))
-        container = status["containerStatuses"][0] | {"name": body["spec"]["containers"][0]["name"]}
-        status["containerStatuses"] = [container | {"state": {"running": {"startedAt": iso(wall(), to="seconds")}}}]
-        self._server.put(path, body | {"spec": body["spec"] | {"nodeName": "node-1"}, "status": status})
-        metadata = body["metadata"]
-        if LABEL_JOB not in metadata.get("labels", {}):
-            return
-        self._server.note(f"  {metadata['name']} runs")
-        self.runs[metadata["ownerReferences"][0]["uid"], metadata["name"]].add(metadata["uid"])
-        if self._chance.random() < 0.8:
-            code = self._chance.choice((0, 0, 1, 1, 3))
-            self._server.later(self._chance.uniform(0.0, 20.0), partial(self._exit, path, metadata["uid"], code))
-
-    def _exit(self, path: str, uid: str, code: int) -> None:
-        body = self._server.there(path, uid)
-        if body is None or is_finished(body):
-            return
-        status = exited(body, code)
-        times = {"startedAt": iso(wall(), to="seconds"), "finishedAt": iso(wall(), to="seconds")}
-        status["containerStatuses"][0]["state"]["terminated"] |= times
-        self._server.note(f"  {body['metadata']['name']} exits with {code}")
-        self._server.put(path, body | {"status": status})
-
-
-def _scheduler_of(pod: Json) -> str:
-    """The uid of the cluster whose scheduler runs in a pod; empty: none does."""
-    metadata = pod["metadata"]
-    is_scheduler = metadata.get("labels", {}).get(LABEL_DASK_COMPONENT) == "scheduler"
-    return metadata["ownerReferences"][0]["uid"] if is_scheduler else ""
-
-
-class Schedulers(SchedulerClient):
-    """A client of the Dask schedulers in the pods that run, each with its cluster's workers.
-
-    `processes`: the schedulers, by the uid of their pods; they outlive operators.
-    """
-
-    def __init__(
-        self, server: SlowApiServer, processes: dict[str, FakeScheduler], may_write: Callable[[], bool]
-    ) -> None:
-        super().__init__(may_write)
-        self._server = server
-        self._processes = processes
-
-    async def _request(self, method: str, url: str, *_: Any, **kwargs: Any) -> tuple[Any, int]:  # noqa: ARG002
-        await asyncio.sleep(self._server.chance.uniform(0.001, 0.1))
-        uid, scheduler = self._find(url.removeprefix("http://").partition(":")[0])
-        if url.endswith("/desired"):
-            scheduler.desired = kwargs["json"]
-            return {"protocol": 1, "desired_version": kwargs["json"]["version"], "refused": []}, 100
-        if url.endswith("/history"):
-            return {"protocol": 1, "scheduler_id": f"S-{uid}", "erred": 0, "tasks": [], "errors": []}, 100
-        ends_at = now() + float(kwargs["params"]["wait"])
-        while True:
-            answer = self._demand(uid, scheduler)
-            if answer["version"] != kwargs["params"]["seen"] or now() >= ends_at:
-                return answer, 100
-            await asyncio.sleep(_POLL_SECONDS)
-            uid, scheduler = self._find(scheduler.address)
-
-    def _find(self, address: str) -> tuple[str, FakeScheduler]:
-        """The scheduler at an address, and the uid of its pod.
-
-        Raises:
-            SchedulerError: nobody answers there.
-        """
-        for path, body in self._server.objects.items():
-            if path.startswith(PODS) and body.get("status", {}).get("podIP") == address and not is_finished(body):
-                uid = body["metadata"]["uid"]
-                scheduler = self._processes.setdefault(uid, FakeScheduler(address))
-                scheduler.pods = dict(self._workers(body["metadata"]["labels"][LABEL_CLUSTER]))
-                return uid, scheduler
-        raise SchedulerError(SchedulerTrouble.UNREACHABLE, "the scheduler does not answer: no route to host")
-
-    def _workers(self, cluster: str) -> list[tuple[str, str]]:
-        found = [body for path, body in self._server.objects.items() if path.startswith(PODS)]
-        return [
-            (body["metadata"]["annotations"][ANNOTATION_DASK_NAME], body["metadata"]["labels"][LABEL_POOL])
-            for body in found
-            if body["metadata"]["labels"].get(LABEL_CLUSTER) == cluster
-            and body["metadata"]["labels"].get(LABEL_POOL)
-            and body.get("status", {}).get("phase") == "Running"
-        ]
-
-    @staticmethod
-    def _demand(uid: str, scheduler: FakeScheduler) -> Json:
-        row = {"resources": {}, "waiting": 0, "unrunnable": scheduler.tasks, "processing": 0, "since_seconds": 0.0}
-        demand = [row | {"seconds": 0.0, "unknown": scheduler.tasks}] if scheduler.tasks else []
-        content = {
-            "desired_version": scheduler.desired.get("version", ""),
-            "features": scheduler.features,
-            "offers": scheduler.desired.get("offers", {}),
-            "tasks": scheduler.tasks,
-            "erred": 0,
-            "idle_seconds": 0.0,
-            "clients": scheduler.clients,
-            "demand": demand,
-            "workers": [scheduler._worker(name, pool) for name, pool in sorted(scheduler.pods.items())],
-        }
-        digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:8]
-        return {"protocol": 1, "version": f"{uid}/{digest}", "scheduler_id": f"S-{uid}"} | content
 
 
 class People:
