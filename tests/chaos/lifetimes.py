@@ -146,11 +146,15 @@ def is_unseen(record: Json) -> bool:
 
 
 def compare(
-    lifetimes: Lifetimes, samples: Iterable[PoolSample], records: Mapping[tuple[str, str], Recorded] | None = None
+    lifetimes: Lifetimes,
+    samples: Iterable[PoolSample],
+    records: Mapping[tuple[str, str], Recorded] | None = None,
+    *,
+    late_seconds: float = 0.0,
 ) -> Comparison:
     """The last count of each pool whose time can be believed, beside what its pods had lived by then.
 
-    `records`: as `recorded` has them.
+    `records`: as `recorded` has them. `late_seconds`: by which news of a pod reach the operator late.
     """
     by_pool: defaultdict[tuple[str, str], list[PoolSample]] = defaultdict(list)
     for sample in samples:
@@ -176,7 +180,7 @@ def compare(
         by = "its record counted" if until == math.inf else "counted"
         words = f"{last.cluster}/{pool} {by} {last.held:.1f} GPU-seconds, and its pods lived"
         words = f"{words} {least:.1f} to {most:.1f}: {_course(pods, counts)}"
-        slack = _RECORD_SLACK_SECONDS if until == math.inf else _SLACK_SECONDS
+        slack = late_seconds + (_RECORD_SLACK_SECONDS if until == math.inf else _SLACK_SECONDS)
         if off > _SHARE * most + slack * max(1, sum(each.gpus for each in pods)):
             wrong.append(words)
         elif off:

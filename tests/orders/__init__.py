@@ -7,5 +7,6 @@ untrue. Beside it a node runs pods (`node`), in some of them Dask schedulers (`s
 make anew (`people`).
 
 Then people rest. Once nothing changes any more the oracle (`history`) is a new operator, which reads everything anew:
-what it finds to do the old one has missed. `python -m tests.orders` runs many seeds; one seed is one history.
+what it finds to do the old one has missed. Another oracle (`ledger`) compares what is counted of GPUs with the pods.
+`python -m tests.orders` runs many seeds; one seed is one history.
 """

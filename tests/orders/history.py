@@ -26,7 +26,8 @@ from gpudask.reconcile.loop import Registry
 from gpudask.reconcile.operator import Operator
 from gpudask.reconcile.supervisor import Supervisor
 from gpudask.settings import Settings
-from tests.orders.api_server import NAMESPACE, Connection, SlowApiServer, delay
+from tests.orders.api_server import NAMESPACE, Connection, Event, SlowApiServer, delay
+from tests.orders.ledger import COUNTED, Ledger, is_count, without
 from tests.orders.node import Node
 from tests.orders.people import CLUSTERS, CRON_JOBS, JOBS, People
 from tests.orders.schedulers import Schedulers
@@ -103,6 +104,7 @@ class _History:
         self._moves = moves
         self.server = SlowApiServer(random.Random(outcome.seed), self._note)  # noqa: S311 - no secret
         self._node = Node(self.server)
+        self._ledger = Ledger(self.server)
         self._changed_at = 0.0
         self._settings = replace(_SETTINGS, mirror=outcome.seed % 3 == 0)
         self._identities = ("operator", "another")[: 1 + outcome.seed // 3 % 2]
@@ -114,7 +116,7 @@ class _History:
 
     async def run(self) -> None:
         asyncio.get_running_loop().set_task_factory(_of_process)
-        self.server.listeners.append(lambda event: self._note_change(event.path))
+        self.server.listeners.append(self._note_change)
         with _in_memory(self.server, self._schedulers, _RARELY if len(self._identities) == 1 else Timing()):
             await self._trouble()
             await self._becomes_calm()
@@ -126,6 +128,7 @@ class _History:
             await asyncio.sleep(_NEW_SECONDS)
             self._compare(before, self._state())
             await self._kill("new")
+            self._outcome.problems += self._ledger.problems()
         await self.server.close()
 
     async def _trouble(self) -> None:
@@ -149,8 +152,8 @@ class _History:
         self._note("people rest")
         self.server.is_faulty = False
 
-    def _note_change(self, path: str) -> None:
-        if not any(part in path for part in _IGNORED):
+    def _note_change(self, event: Event) -> None:
+        if not any(part in event.path for part in _IGNORED) and not is_count(event):
             self._changed_at = now()
             self._outcome.changes += 1
 
@@ -205,7 +208,7 @@ class _History:
 
     def _judge(self, state: dict[str, Json]) -> None:
         problems = self._outcome.problems
-        problems += self.server.wrong
+        problems += self.server.wrong + self._ledger.problems()
         problems += [f"{name} ran {len(uids)} times" for (_, name), uids in self._node.runs.items() if len(uids) > 1]
         uids = {body["metadata"]["uid"] for path, body in self.server.objects.items() if path.startswith(CLUSTERS)}
         problems += [
@@ -327,11 +330,11 @@ def _is_over(body: Json) -> bool:
     return body.get("kind") != RECORD_KIND or ANNOTATION_ENDED in body["metadata"].get("annotations", {})
 
 
-def _lasting(body: Any) -> Any:
+def _lasting(body: Json) -> Json:
     """An object without what every write changes, what time changes, and what an operator has learnt by itself."""
-    if isinstance(body, dict):
-        return {key: _lasting(value) for key, value in body.items() if key not in _FLEETING}
-    return [_lasting(item) for item in body] if isinstance(body, list) else body
+    fields = _FLEETING if body.get("kind") == RECORD_KIND else _FLEETING | COUNTED
+    lasting: Json = without(body, fields)
+    return lasting
 
 
 def _differences(before: Any, after: Any, at: str = "") -> list[str]:

@@ -57,7 +57,9 @@ class Node:
     def _start(self, path: str, body: Json) -> None:
         status = running(next(self._addresses))
         container = status["containerStatuses"][0] | {"name": body["spec"]["containers"][0]["name"]}
-        status["containerStatuses"] = [container | {"state": {"running": {"startedAt": iso(wall(), to="seconds")}}}]
+        stamp = iso(wall(), to="seconds")
+        status["containerStatuses"] = [container | {"state": {"running": {"startedAt": stamp}}}]
+        status["conditions"] = [each | {"lastTransitionTime": stamp} for each in status["conditions"]]
         self._server.put(path, body | {"spec": body["spec"] | {"nodeName": "node-1"}, "status": status})
         metadata = body["metadata"]
         if LABEL_JOB not in metadata.get("labels", {}):

@@ -25,6 +25,7 @@ from tests.api.test_job import a_job
 from tests.builders import a_manifest, a_pool
 from tests.jobs.cron.builders import a_cron_job
 from tests.orders.api_server import MIRROR, NAMESPACE, PODS, Event, SlowApiServer
+from tests.orders.schedulers import submit
 from tests.reconcile.fake_dask import FakeScheduler
 from tests.stock.test_job import a_job as a_stock_job
 from tests.virtual_time import now
@@ -70,7 +71,7 @@ class People:
         """Make so many moves, some at once and some a while apart; then rest."""
         for _ in range(moves):
             every = (*self._moves.values(), self._pod, self._mirror, self._program)
-            weights = (6, 2, 2, 1, 8 if self._has_mirror else 0, 1)
+            weights = (6, 2, 2, 1, 8 if self._has_mirror else 0, 3)
             self._chance.choices(every, weights=weights)[0]()
             await asyncio.sleep(self._chance.choice((0.0, 0.05, 0.5, 2.0, 8.0)))
         await self.rest()
@@ -127,6 +128,11 @@ class People:
             return a_pool(name, replicas=self._chance.randrange(3))
         return a_pool(name, autoscale={"min": 0, "max": 2, "idleTimeout": "5s"})
 
+    def _gpu_pools(self) -> list[Json]:
+        """In some clusters a pool with a GPU in each pod, which is sized by demand alone."""
+        autoscale = {"min": 0, "max": 1 + self._chance.randrange(2), "idleTimeout": "5s"}
+        return [a_pool("gpu", gpu={}, autoscale=autoscale)] if self._chance.random() < 0.4 else []
+
     def _submit(self, path: str) -> None:
         """Make a job; one that is suspended is let run soon, as by `gpudask run`, or stays so."""
         spec = self._job_spec()
@@ -148,7 +154,7 @@ class People:
             "backoff": "1s",
         }
         if self._chance.random() < 0.6:
-            spec["cluster"] = {"spec": a_manifest(self._pool("cpu"))["spec"]}
+            spec["cluster"] = {"spec": a_manifest(self._pool("cpu"), *self._gpu_pools())["spec"]}
         else:
             spec["cluster"] = {"name": _SHARED}
         if self._chance.random() < 0.3:
@@ -181,7 +187,8 @@ class People:
         path = f"{CLUSTERS}/{name or self._chance.choice((_SHARED, _SHARED, 'one'))}"
         body = self._server.objects.get(path)
         pools = [self._pool(name) for name in ("cpu", "more")]
-        spec = a_manifest(*pools[: self._chance.randrange(1, 3)], suspend=self._chance.random() < 0.2)["spec"]
+        pools = pools[: self._chance.randrange(1, 3)] + self._gpu_pools()
+        spec = a_manifest(*pools, suspend=self._chance.random() < 0.2)["spec"]
         kind = self._chance.randrange(6)
         if body is None:
             if path.endswith(_SHARED):
@@ -204,9 +211,9 @@ class People:
         """Submit tasks to a scheduler, or have them done."""
         if self._schedulers:
             scheduler = self._chance.choice(list(self._schedulers.values()))
-            scheduler.tasks = self._chance.randrange(3)
-            scheduler.busy = set(scheduler.pods) if scheduler.tasks > 1 else set()
-            self._server.note(f"a program has {scheduler.tasks} tasks at {scheduler.address}")
+            tasks, gpu_tasks = self._chance.randrange(3), self._chance.randrange(3)
+            submit(scheduler, tasks, gpu_tasks)
+            self._server.note(f"a program has {tasks} tasks, and {gpu_tasks} for GPUs, at {scheduler.address}")
 
     def _mirror(self) -> None:
         """Do something to a cluster's objects as programs for the stock client do, or make some as these do."""

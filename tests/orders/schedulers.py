@@ -19,6 +19,17 @@ from tests.virtual_time import now
 _POLL_SECONDS = 0.5
 
 
+def submit(scheduler: FakeScheduler, tasks: int, gpu_tasks: int) -> None:
+    """A program has so many tasks now, and so many that need a GPU each: where there are two, all workers are busy."""
+    row = {"waiting": 0, "processing": 0, "since_seconds": 0.0, "seconds": 0.0}
+    wanted: list[tuple[Json, int]] = [({}, tasks), ({"GPU": 1.0}, gpu_tasks)]
+    scheduler.demand = [
+        row | {"resources": each, "unrunnable": count, "unknown": count} for each, count in wanted if count
+    ]
+    scheduler.tasks = tasks + gpu_tasks
+    scheduler.busy = set(scheduler.pods) if scheduler.tasks > 1 else set()
+
+
 class Schedulers(SchedulerClient):
     """A client of the Dask schedulers in the pods that run, each with its cluster's workers.
 
@@ -74,8 +85,6 @@ class Schedulers(SchedulerClient):
 
     @staticmethod
     def _demand(uid: str, scheduler: FakeScheduler) -> Json:
-        row = {"resources": {}, "waiting": 0, "unrunnable": scheduler.tasks, "processing": 0, "since_seconds": 0.0}
-        demand = [row | {"seconds": 0.0, "unknown": scheduler.tasks}] if scheduler.tasks else []
         content = {
             "desired_version": scheduler.desired.get("version", ""),
             "features": scheduler.features,
@@ -84,7 +93,7 @@ class Schedulers(SchedulerClient):
             "erred": 0,
             "idle_seconds": 0.0,
             "clients": scheduler.clients,
-            "demand": demand,
+            "demand": scheduler.demand,
             "workers": [scheduler._worker(name, pool) for name, pool in sorted(scheduler.pods.items())],
         }
         digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:8]
