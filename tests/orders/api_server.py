@@ -71,12 +71,13 @@ class SlowApiServer(FakeApiServer):
     """Objects, and all that ever happened to them. `note`: for the course of events.
 
     `is_faulty`: whether requests fail, and watches end, now and then. `tasks`: what goes on in it. `wrong`: what no
-    operator may do, and one did.
+    operator may do, and one did. `admit`: the refusal of an object that is to be created; None: it may be.
     """
 
     chance: Random
     note: Callable[[str], None]
     is_faulty: bool = True
+    admit: Callable[[Json], Answer | None] = lambda _: None
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     listeners: list[Callable[[Event], None]] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
@@ -193,6 +194,8 @@ class SlowApiServer(FakeApiServer):
             for name in ("uid", "resourceVersion"):
                 if metadata.get(name, found["metadata"][name]) != found["metadata"][name]:
                     return refusal(409, f"the {name} is another one", "Conflict")
+        if method == "POST" and not query.get("dryRun") and (refused := self.admit(body)) is not None:
+            return refused
         if method == "DELETE" and "uid" not in (body or {}).get("preconditions", {}):
             self.wrong.append(f"{path} was deleted, whichever object that is")
         return await self._send(method, path, query, body=body, content_type=kind)

@@ -24,7 +24,9 @@ from gpudask.mirror.objects import AUTOSCALER, CLUSTER, JOB, WORKER_GROUP
 from tests.api.test_job import a_job
 from tests.builders import a_manifest, a_pool
 from tests.jobs.cron.builders import a_cron_job
+from tests.orders import quota
 from tests.orders.api_server import MIRROR, NAMESPACE, PODS, Event, SlowApiServer
+from tests.orders.quota import Quota
 from tests.orders.schedulers import submit
 from tests.reconcile.fake_dask import FakeScheduler
 from tests.stock.test_job import a_job as a_stock_job
@@ -44,11 +46,13 @@ class People:
     """Edit, delete and make anew jobs, cron jobs and clusters, and do harm to pods.
 
     Some do it by themselves, others as soon as something happens to an object: the answer to whoever wrote it is still
-    on its way then. `schedulers`: those to which programs submit tasks, by the uid of their pods.
+    on its way then. `schedulers`: those to which programs submit tasks, by the uid of their pods. They rest without a
+    quota: with one, who is first gets what is left.
     """
 
     def __init__(self, server: SlowApiServer, schedulers: dict[str, FakeScheduler], *, has_mirror: bool) -> None:
         self._server = server
+        self._quota = Quota(server)
         self._schedulers = schedulers
         self._chance: Random = server.chance
         self._has_mirror = has_mirror
@@ -70,8 +74,8 @@ class People:
     async def work(self, moves: int) -> None:
         """Make so many moves, some at once and some a while apart; then rest."""
         for _ in range(moves):
-            every = (*self._moves.values(), self._pod, self._mirror, self._program)
-            weights = (6, 2, 2, 1, 8 if self._has_mirror else 0, 3)
+            every = (*self._moves.values(), self._pod, self._mirror, self._program, self._set_quota)
+            weights = (6, 2, 2, 1, 8 if self._has_mirror else 0, 3, 1)
             self._chance.choices(every, weights=weights)[0]()
             await asyncio.sleep(self._chance.choice((0.0, 0.05, 0.5, 2.0, 8.0)))
         await self.rest()
@@ -82,6 +86,7 @@ class People:
         Any later event would mend what is lost then. From then on nothing happens by itself, either.
         """
         self._rest = True
+        self._quota.hard = {}
         for path, body in list(self._server.objects.items()):
             if path.startswith((f"{JOBS}/", f"{CRON_JOBS}/", f"{CLUSTERS}/{_SHARED}")):
                 self._edit(path, body, suspend=True)
@@ -214,6 +219,11 @@ class People:
             tasks, gpu_tasks = self._chance.randrange(3), self._chance.randrange(3)
             submit(scheduler, tasks, gpu_tasks)
             self._server.note(f"a program has {tasks} tasks, and {gpu_tasks} for GPUs, at {scheduler.address}")
+
+    def _set_quota(self) -> None:
+        pods, gpus, clusters = self._chance.randrange(7), self._chance.randrange(2), self._chance.randrange(1, 3)
+        self._quota.hard = self._chance.choice(({}, {quota.PODS: pods}, {quota.GPUS: gpus}, {quota.CLUSTERS: clusters}))
+        self._server.note(f"the quota is {self._quota.hard or 'lifted'}")
 
     def _mirror(self) -> None:
         """Do something to a cluster's objects as programs for the stock client do, or make some as these do."""
