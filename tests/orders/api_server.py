@@ -98,7 +98,8 @@ class SlowApiServer(FakeApiServer):
         if path.startswith(_OURS):
             generation = old["metadata"]["generation"] if old is not None else 0
             is_edited = old is None or old.get("spec") != body.get("spec")
-            metadata = metadata | {"generation": generation + is_edited}
+            is_deleted = "deletionTimestamp" in metadata and "deletionTimestamp" not in (old or body)["metadata"]
+            metadata = metadata | {"generation": generation + (is_edited or is_deleted)}
         if old is not None:
             metadata = {key: old["metadata"][key] for key in ("uid", "creationTimestamp", "namespace")} | metadata
         else:
@@ -131,6 +132,8 @@ class SlowApiServer(FakeApiServer):
                 metadata = found["metadata"] | times | {"deletionGracePeriodSeconds": int(grace_seconds)}
                 self.put(path, found | {"metadata": metadata})
         elif found["metadata"].get("finalizers"):
+            if "deletionTimestamp" in found["metadata"]:
+                return
             deleted = {"deletionTimestamp": iso(wall(), to="seconds")}
             self.put(path, found | {"metadata": found["metadata"] | deleted})
         else:

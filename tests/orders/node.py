@@ -12,6 +12,8 @@ from tests.orders.api_server import PODS, Event, SlowApiServer, is_finished, wal
 from tests.reconcile.fake_kubelet import exited, running
 from tests.virtual_time import now
 
+_TERMINATED = 143  # the exit code of a program that ends when it is told to
+
 
 class Node:
     """Runs pods. What of `runs` has a second uid ran twice: pods by their job's uid and their own name."""
@@ -49,6 +51,8 @@ class Node:
         if "deletionTimestamp" in body["metadata"]:
             if not body["metadata"].get("finalizers"):
                 self._server.remove(path)
+            elif body["spec"].get("nodeName"):
+                self._exit(path, uid, _TERMINATED)
         elif body["spec"].get("activeDeadlineSeconds") == 1 and not is_finished(body):
             self._server.put(path, body | {"status": {"phase": "Failed", "reason": "DeadlineExceeded"}})
         elif not body["spec"].get("schedulingGates") and not body["spec"].get("nodeName"):

@@ -36,6 +36,8 @@ _OURS = f"/apis/{API_VERSION}/namespaces/{NAMESPACE}"
 CLUSTERS, JOBS, CRON_JOBS = (f"{_OURS}/{plural}" for plural in (PLURAL, JOB_PLURAL, CRON_JOB_PLURAL))
 _MIRROR = f"{MIRROR}/namespaces/{NAMESPACE}/"
 NEVER = "0 0 1 1 *"  # a schedule that makes nothing while a history lasts
+_FINALIZER = "example.com/backup"
+_HELD_SECONDS = 40.0
 _STOCK = "stock"  # a DaskCluster that people make
 _SHARED = "shared"  # a cluster of people's, which jobs use, too
 _LAST_SECONDS = 20.0  # in which a status is written
@@ -75,7 +77,7 @@ class People:
         """Make so many moves, some at once and some a while apart; then rest."""
         for _ in range(moves):
             every = (*self._moves.values(), self._pod, self._mirror, self._program, self._set_quota)
-            weights = (6, 2, 2, 1, 8 if self._has_mirror else 0, 3, 1)
+            weights = (6, 2, 2, 2, 8 if self._has_mirror else 0, 3, 1)
             self._chance.choices(every, weights=weights)[0]()
             await asyncio.sleep(self._chance.choice((0.0, 0.05, 0.5, 2.0, 8.0)))
         await self.rest()
@@ -83,7 +85,8 @@ class People:
     async def rest(self) -> None:
         """Edit each job and cluster a last time, just as the status of the edit before is written; then do nothing.
 
-        Any later event would mend what is lost then. From then on nothing happens by itself, either.
+        Any later event would mend what is lost then. From then on nothing happens by itself, either, but that what has
+        finalizers goes.
         """
         self._rest = True
         self._quota.hard = {}
@@ -203,14 +206,37 @@ class People:
         elif kind == 3:
             self._label(path, body)
         else:
+            if self._chance.random() < 0.3:
+                self._hold(path)
             self._delete(path)
             if self._chance.random() < 0.5 and path.endswith(_SHARED):
                 self._create(path, a_manifest() | {"spec": spec})
 
     def _pod(self) -> None:
         pods = [path for path in self._server.objects if path.startswith(f"{PODS}/")]
-        if pods:
-            self._delete(self._chance.choice(pods))
+        if not pods:
+            return
+        path = self._chance.choice(pods)
+        if self._chance.random() < 0.4:
+            self._hold(path)
+        self._delete(path)
+
+    def _hold(self, path: str) -> None:
+        """Put a finalizer on an object, and take it off later, also after all have begun to rest."""
+        metadata = self._server.objects[path]["metadata"]
+        if "deletionTimestamp" in metadata:
+            return
+        self._server.note(f"somebody puts a finalizer on {_short(path)}")
+        finalizers = [*metadata.get("finalizers", ()), _FINALIZER]
+        self._server.put(path, self._server.objects[path] | {"metadata": metadata | {"finalizers": finalizers}})
+        self._server.later(self._chance.uniform(0.0, _HELD_SECONDS), partial(self._let_go, path, metadata["uid"]))
+
+    def _let_go(self, path: str, uid: str) -> None:
+        if (body := self._server.there(path, uid)) is None:
+            return
+        self._server.note(f"somebody takes the finalizer off {_short(path)}")
+        finalizers = [each for each in body["metadata"]["finalizers"] if each != _FINALIZER]
+        self._server.put(path, body | {"metadata": body["metadata"] | {"finalizers": finalizers}})
 
     def _program(self) -> None:
         """Submit tasks to a scheduler, or have them done."""
@@ -260,6 +286,8 @@ class People:
             self._create(path, {"apiVersion": MIRROR_API_VERSION, "kind": kind, "spec": copy.deepcopy(spec)})
 
     def _create(self, path: str, body: Json) -> None:
+        if path in self._server.objects:  # by its finalizer
+            return
         self._server.note(f"somebody makes {_short(path)}: {json.dumps(body['spec'])}")
         self._server.put(path, body | {"metadata": {"name": path.rpartition("/")[2]}})
 
