@@ -85,6 +85,35 @@ async def test_a_cluster_that_is_gone_gets_nothing_more(happens, ends):  # noqa:
         assert not [said for said in on.server.log[asked:] if said.startswith("POST pods")]
 
 
+def _is_being_deleted(on: Operated) -> None:
+    """Somebody deletes the cluster, which a finalizer keeps."""
+    path = "/apis/gpudask.dev/v1alpha1/namespaces/default/gpudaskclusters/demo"
+    kept = {"deletionTimestamp": "2027-01-15T08:00:00Z", "finalizers": ["example.com/backup"]}
+    body = on.server.objects[path]
+    on.loop().resource_changed(on.server.put(path, body | {"metadata": body["metadata"] | kept}))
+
+
+def _is_invalid(on: Operated) -> None:
+    path = "/apis/gpudask.dev/v1alpha1/namespaces/default/gpudaskclusters/demo"
+    body = on.server.objects[path]
+    metadata = body["metadata"] | {"generation": body["metadata"]["generation"] + 1}
+    on.loop().resource_changed(on.server.put(path, body | {"metadata": metadata, "spec": {"pools": [{"name": "?"}]}}))
+
+
+@pytest.mark.parametrize("is_so", [_is_being_deleted, _is_invalid])
+async def test_a_cluster_that_gets_no_pods_is_found_to_be_gone_too(is_so):  # noqa: ANN001
+    """No creation asks whether it is there, and a list after a watch that broke off tells of no deletion."""
+    async with operated() as on:
+        await begun(on)
+        is_so(on)
+        await asyncio.sleep(60)
+        assert not on.tasks["demo"].done()
+        on.delete()
+        _lose_service(on)
+        async with asyncio.timeout(60):
+            await on.tasks["demo"]
+
+
 def _lose_service(on: Operated) -> None:
     """The garbage collector deletes a Service of the cluster, and the watch tells."""
     body = on.server.objects.pop("/api/v1/namespaces/default/services/demo-scheduler")

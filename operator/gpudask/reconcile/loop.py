@@ -32,12 +32,11 @@ from gpudask.reconcile.pass_loop import PassLoop
 from gpudask.reconcile.preload_configmaps import SharedByName
 from gpudask.reconcile.reconciler import Reconciler
 from gpudask.reconcile.records.writer import ClusterRecord
-from gpudask.reconcile.resource_copy import Change, ResourceCopy, age
+from gpudask.reconcile.resource_copy import LOOK_SECONDS, Change, ResourceCopy, age
 
 _LOG = logging.getLogger(__name__)
 # How soon a pass follows a demand in which only counts have changed; the preload sends them about as often.
 _COUNTS_SECONDS = 0.2
-_LOOK_SECONDS = 30.0  # between two looks at a cluster that is held
 _CLOSED_KEPT = 1000  # clusters that ended while this operator led
 _LAST_KEPT = 200  # clusters that ended, and whose record this operator has not closed
 # The former leader may have been killed so long before the next one leads, just as a cluster ended.
@@ -76,7 +75,7 @@ class ClusterLoop:
     def hold(self, seconds: float, *, is_gone: bool = False) -> None:
         """Make no pass for so long, unless it is being deleted; 0 ends that. `is_gone`: whether it may not exist."""
         now = self._context.clock()
-        self._held.until, self._held.look_at = now + seconds, now + (0.0 if is_gone else _LOOK_SECONDS)
+        self._held.until, self._held.look_at = now + seconds, now + (0.0 if is_gone else LOOK_SECONDS)
         self.wake()
 
     def wake(self) -> None:
@@ -142,7 +141,7 @@ class _Held:
         now = self._context.clock()
         if (left := self.until - now) > 0 and "deletionTimestamp" not in self._copy.body["metadata"]:
             if now >= self.look_at:
-                self.look_at = now + _LOOK_SECONDS
+                self.look_at = now + LOOK_SECONDS
                 with contextlib.suppress(ApiError):  # then the next look says it
                     await self._copy.refresh()
             return min(left, self.look_at - now)

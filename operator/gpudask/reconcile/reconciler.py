@@ -6,6 +6,7 @@ Running a pass twice changes nothing; the next pass makes up for a lost event.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
@@ -42,7 +43,7 @@ from gpudask.reconcile.measurements import Measurements
 from gpudask.reconcile.pass_loop import RESYNC_SECONDS
 from gpudask.reconcile.preload_configmaps import SharedByName, SharedPreload
 from gpudask.reconcile.records.writer import ClusterRecord
-from gpudask.reconcile.resource_copy import ResourceCopy
+from gpudask.reconcile.resource_copy import LOOK_SECONDS, ResourceCopy
 from gpudask.reconcile.retries import Kind, Retries
 from gpudask.reconcile.status import StatusWriter
 
@@ -322,14 +323,7 @@ class Reconciler:
         writer.status, writer.ledger = status, counted
         self._measurements.passed(observation, planned, status)
         self._record.note_status(cluster, status, observation.demand, counted, self._copy.body["metadata"])
-        waits: list[float | None] = []
-
-        async def write() -> bool:
-            waits.append(await self._write_status(writer.write(cluster, observation, status)))
-            return False
-
-        await self._retries.run(Kind.STATUS, {"status": write})
-        return waits[0] if waits else None
+        return await self._try_to_write(lambda: writer.write(cluster, observation, status))
 
     async def _report_invalid(self, why: str, reason: Reason) -> float:
         """Write that the spec is invalid or beyond the limits, and leave what exists as it is; its GPUs count on."""
@@ -347,14 +341,23 @@ class Reconciler:
         """Count the GPUs that the pods of a cluster still hold while it is being deleted."""
         counted, server_time = self._count_unplanned(self._context.pods_of(cluster))
         writer = self._status_writer
-        return await self._report_unplanned(
-            lambda: writer.write_counters(cluster, counted, server_time), counted, server_time
-        )
+        write = lambda: writer.write_counters(cluster, counted, server_time)  # noqa: E731 - each try anew
+        return min(LOOK_SECONDS, await self._report_unplanned(write, counted, server_time))
 
     async def _report_unplanned(
         self, writing: Callable[[], Awaitable[float | None]], counted: Ledger, server_time: float
     ) -> float:
+        """Report a pass that makes nothing, which would be refused once the cluster is gone: so that is looked up."""
+        with contextlib.suppress(ApiError):  # the next look says it
+            if (body := await self._copy.refresh_if_old(LOOK_SECONDS)) is not None:
+                self._loop.resource_changed(body)
         self._record.note_count(recount(self._status_writer.status, counted, server_time), counted)
+        soon = await self._try_to_write(writing)
+        self._measurements.not_passed(self._status_writer.status)
+        return self._soonest(RESYNC_SECONDS, soon)
+
+    async def _try_to_write(self, writing: Callable[[], Awaitable[float | None]]) -> float | None:
+        """Write the status, now or at a retry; in how many seconds to look again, None where that says nothing."""
         waits: list[float | None] = []
 
         async def write() -> bool:
@@ -362,8 +365,7 @@ class Reconciler:
             return False
 
         await self._retries.run(Kind.STATUS, {"status": write})
-        self._measurements.not_passed(self._status_writer.status)
-        return self._soonest(RESYNC_SECONDS, *waits)
+        return waits[0] if waits else None
 
     def _count_unplanned(self, pods: tuple[Pod, ...]) -> tuple[Ledger, float]:
         """The ledger after a pass without a plan, and the API server's time."""

@@ -18,6 +18,7 @@ from gpudask.reconcile.context import Context
 # A copy older than this, or than the loss of a pod, is refreshed before pods are created from it: the cluster may be
 # deleted, and its pods with it.
 _FRESH_SECONDS = 5.0
+LOOK_SECONDS = 30.0  # between two looks at a cluster that gets no pods, and of whose end no event may tell
 
 
 class Change(Enum):
@@ -102,14 +103,16 @@ class ResourceCopy:
             self._parsed_from = self.body
         return self._cluster
 
-    async def refresh_if_old(self) -> Json | None:
-        """Get the resource, where the copy may be too old to create pods from; None where it is not.
+    async def refresh_if_old(self, seconds: float = _FRESH_SECONDS) -> Json | None:
+        """Get the resource, where the copy is older than `seconds`, or in doubt; None where it is not.
+
+        By default that is where it may be too old to create pods from.
 
         Raises:
             ClusterGoneError: it was deleted, and no event came.
             ApiError: the API server refuses, or could not be reached.
         """
-        if not self._doubtful and self._context.clock() - self._seen_at < _FRESH_SECONDS:
+        if not self._doubtful and self._context.clock() - self._seen_at < seconds:
             return None
         return await self.refresh()
 
