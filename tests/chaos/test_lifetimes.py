@@ -57,6 +57,12 @@ def test_another_count_is_wrong_beyond_one_percent(held: float, is_clean: bool):
     assert found.gap == pytest.approx(abs(held - 40) / 40)
 
 
+@pytest.mark.parametrize(("held", "is_clean"), [(49.0, True), (52.0, False)])
+def test_news_that_come_late_are_allowed_for_with_each_gpu(held: float, is_clean: bool):
+    found = compare(watched(*LIVED_20), [replace(AT_30, held=held)], late_seconds=5.0)
+    assert found.verdict.is_clean == is_clean
+
+
 def record(gpu_seconds: float, before: float = 0.0, ended: str = "2026-12-01T18:00:00Z") -> Json:
     causes = [{"cause": "working", "gpuSeconds": gpu_seconds}]
     pool = {"name": AT_30.pool, "causes": causes, "causesBefore": [{"cause": "starting", "gpuSeconds": before}]}

@@ -348,6 +348,13 @@ def is_finished(pod: Json) -> bool:
     return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 
+def is_reached(pod: Json) -> bool:
+    """Whether what runs in a pod answers: its node is there."""
+    status = pod.get("status", {})
+    ready = {"type": "Ready", "status": "True"}
+    return status.get("phase") == "Running" and any(ready.items() <= each.items() for each in status["conditions"])
+
+
 def _told(event: Event, label: str) -> str | None:
     """How a watch of what has this label tells of a change; None: it does not."""
     was = event.before is not None and has(event.before, label)

@@ -134,7 +134,7 @@ class _History:
     async def _trouble(self) -> None:
         """Let people work, while operators are killed now and then, and requests fail."""
         chance = self.server.chance
-        all_people = People(self.server, self._schedulers, has_mirror=self._settings.mirror)
+        all_people = People(self.server, self._node, self._schedulers, has_mirror=self._settings.mirror)
         people = asyncio.create_task(all_people.work(self._moves))
         for identity in self._identities:
             self._begin(identity)

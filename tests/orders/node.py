@@ -1,4 +1,4 @@
-"""A node: its pods start, run their programs, and end."""
+"""Nodes: their pods start, run their programs, and end by themselves or by what happens to them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.orders.api_server import PODS, Event, SlowApiServer, is_finished, wal
 from tests.reconcile.fake_kubelet import exited, running
 from tests.virtual_time import now
 
-_TERMINATED = 143  # the exit code of a program that ends when it is told to
+_KILLED, _TERMINATED = 137, 143  # exit codes
 
 
 class Node:
@@ -22,6 +22,7 @@ class Node:
         self._server = server
         self._chance = server.chance
         self._addresses = iter(f"10.0.{number // 250}.{number % 250 + 1}" for number in range(60_000))
+        self._lost: set[str] = set()  # uids of pods whose node is
         self.runs: dict[tuple[str, str], set[str]] = defaultdict(set)
         server.listeners.append(self._see)
 
@@ -46,7 +47,7 @@ class Node:
 
     def _work_on(self, path: str, uid: str) -> None:
         body = self._server.there(path, uid)
-        if body is None:
+        if body is None or uid in self._lost:
             return
         if "deletionTimestamp" in body["metadata"]:
             if not body["metadata"].get("finalizers"):
@@ -76,13 +77,79 @@ class Node:
 
     def _exit(self, path: str, uid: str, code: int) -> None:
         body = self._server.there(path, uid)
-        if body is None or is_finished(body):
+        if body is None or is_finished(body) or uid in self._lost:
             return
-        status = exited(body, code)
-        times = {"startedAt": iso(wall(), to="seconds"), "finishedAt": iso(wall(), to="seconds")}
-        status["containerStatuses"][0]["state"]["terminated"] |= times
+        status = _ended(body, code)
         self._server.note(f"  {body['metadata']['name']} exits with {code}")
         self._server.put(path, body | {"status": status})
+
+    def restart(self, path: str) -> None:
+        """A pod's container exits, and is started again where the pod asks for that."""
+        body = self._server.objects[path]
+        code = self._chance.choice((0, 1, 137))
+        if body["spec"].get("restartPolicy") != "Always":
+            self._exit(path, body["metadata"]["uid"], code)
+            return
+        self._server.note(f"the container of {body['metadata']['name']} exits with {code}, and starts again")
+        container = body["status"]["containerStatuses"][0]
+        state = {
+            "state": {"running": {"startedAt": iso(wall(), to="seconds")}},
+            "lastState": _ended(body, code)["containerStatuses"][0]["state"],
+            "restartCount": container["restartCount"] + 1,
+        }
+        self._server.put(path, body | {"status": body["status"] | {"containerStatuses": [container | state]}})
+
+    def evict(self, path: str) -> None:
+        """The kubelet ends a pod for its node's sake."""
+        body = self._server.objects[path]
+        self._server.note(f"{body['metadata']['name']} is evicted")
+        status = _ended(body, _KILLED) | {"phase": "Failed", "reason": "Evicted"}
+        status["message"] = "The node was low on resource: memory."
+        status["conditions"] = [*status["conditions"], _disruption("TerminationByKubelet")]
+        self._server.put(path, body | {"status": status})
+
+    def lose(self, path: str) -> None:
+        """A pod's node is lost: later Kubernetes deletes the pod, and later still it is gone."""
+        body = self._server.objects[path]
+        self._server.note(f"the node of {body['metadata']['name']} is lost")
+        uid = body["metadata"]["uid"]
+        self._lost.add(uid)
+        self._server.put(path, body | {"status": _not_ready(body["status"])})
+        seconds = self._chance.uniform(0.0, 20.0)
+        self._server.later(seconds, partial(self._taint, path, uid))
+        self._server.later(seconds + self._chance.uniform(0.0, 60.0), partial(self._collect, path, uid))
+
+    def _taint(self, path: str, uid: str) -> None:
+        if (body := self._server.there(path, uid)) is not None:
+            conditions = [*body["status"]["conditions"], _disruption("DeletionByTaintManager")]
+            self._server.put(path, body | {"status": body["status"] | {"conditions": conditions}})
+            self._server.delete(path)
+
+    def _collect(self, path: str, uid: str) -> None:
+        """The pod garbage collector deletes a pod of a node that is gone by force."""
+        self._lost.discard(uid)
+        if (body := self._server.there(path, uid)) is not None:
+            self._server.put(path, body | {"status": body["status"] | {"phase": "Failed"}})
+            self._work_on(path, uid)
+
+
+def _ended(body: Json, code: int) -> Json:
+    """The status of a pod whose program exits now."""
+    status = exited(body, code)
+    times = {"startedAt": iso(wall(), to="seconds"), "finishedAt": iso(wall(), to="seconds")}
+    status["containerStatuses"][0]["state"]["terminated"] |= times
+    return _not_ready(body["status"]) | status
+
+
+def _not_ready(status: Json) -> Json:
+    changed = {"status": "False", "lastTransitionTime": iso(wall(), to="seconds")}
+    conditions = [each | (changed if each["type"] == "Ready" else {}) for each in status["conditions"]]
+    return status | {"conditions": conditions}
+
+
+def _disruption(reason: str) -> Json:
+    stamp = iso(wall(), to="seconds")
+    return {"type": "DisruptionTarget", "status": "True", "reason": reason, "lastTransitionTime": stamp}
 
 
 def _scheduler_of(pod: Json) -> str:

@@ -1,4 +1,4 @@
-"""People, who edit objects and delete them."""
+"""People, who edit objects and delete them, and what happens to pods."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from tests.api.test_job import a_job
 from tests.builders import a_manifest, a_pool
 from tests.jobs.cron.builders import a_cron_job
 from tests.orders import quota
-from tests.orders.api_server import MIRROR, NAMESPACE, PODS, Event, SlowApiServer
+from tests.orders.api_server import MIRROR, NAMESPACE, PODS, Event, SlowApiServer, is_reached
+from tests.orders.node import Node
 from tests.orders.quota import Quota
 from tests.orders.schedulers import submit
 from tests.reconcile.fake_dask import FakeScheduler
@@ -48,13 +49,16 @@ class People:
     """Edit, delete and make anew jobs, cron jobs and clusters, and do harm to pods.
 
     Some do it by themselves, others as soon as something happens to an object: the answer to whoever wrote it is still
-    on its way then. `schedulers`: those to which programs submit tasks, by the uid of their pods. They rest without a
+    on its way then. `schedulers`: those to which programs submit tasks, by their process. They rest without a
     quota: with one, who is first gets what is left.
     """
 
-    def __init__(self, server: SlowApiServer, schedulers: dict[str, FakeScheduler], *, has_mirror: bool) -> None:
+    def __init__(
+        self, server: SlowApiServer, node: Node, schedulers: dict[str, FakeScheduler], *, has_mirror: bool
+    ) -> None:
         self._server = server
         self._quota = Quota(server)
+        self._node = node
         self._schedulers = schedulers
         self._chance: Random = server.chance
         self._has_mirror = has_mirror
@@ -76,8 +80,8 @@ class People:
     async def work(self, moves: int) -> None:
         """Make so many moves, some at once and some a while apart; then rest."""
         for _ in range(moves):
-            every = (*self._moves.values(), self._pod, self._mirror, self._program, self._set_quota)
-            weights = (6, 2, 2, 2, 8 if self._has_mirror else 0, 3, 1)
+            every = (*self._moves.values(), self._pod, self._mirror, self._harm, self._program, self._set_quota)
+            weights = (6, 2, 2, 2, 8 if self._has_mirror else 0, 2, 3, 2)
             self._chance.choices(every, weights=weights)[0]()
             await asyncio.sleep(self._chance.choice((0.0, 0.05, 0.5, 2.0, 8.0)))
         await self.rest()
@@ -221,6 +225,13 @@ class People:
             self._hold(path)
         self._delete(path)
 
+    def _harm(self) -> None:
+        """Something happens to a pod that runs."""
+        pods = [path for path, body in self._server.objects.items() if path.startswith(PODS) and is_reached(body)]
+        if pods:
+            harm = self._chance.choice((self._node.restart, self._node.evict, self._node.lose))
+            harm(self._chance.choice(pods))
+
     def _hold(self, path: str) -> None:
         """Put a finalizer on an object, and take it off later, also after all have begun to rest."""
         metadata = self._server.objects[path]["metadata"]
@@ -247,7 +258,7 @@ class People:
             self._server.note(f"a program has {tasks} tasks, and {gpu_tasks} for GPUs, at {scheduler.address}")
 
     def _set_quota(self) -> None:
-        pods, gpus, clusters = self._chance.randrange(7), self._chance.randrange(2), self._chance.randrange(1, 3)
+        pods, gpus, clusters = self._chance.randrange(5), self._chance.randrange(2), self._chance.randrange(1, 3)
         self._quota.hard = self._chance.choice(({}, {quota.PODS: pods}, {quota.GPUS: gpus}, {quota.CLUSTERS: clusters}))
         self._server.note(f"the quota is {self._quota.hard or 'lifted'}")
 

@@ -12,7 +12,7 @@ from gpudask.api import Json
 from gpudask.api.resource import ANNOTATION_DASK_NAME, LABEL_CLUSTER, LABEL_POOL
 from gpudask.clients.errors import SchedulerError, SchedulerTrouble
 from gpudask.clients.scheduler import SchedulerClient
-from tests.orders.api_server import PODS, SlowApiServer, is_finished
+from tests.orders.api_server import PODS, SlowApiServer, is_reached
 from tests.reconcile.fake_dask import FakeScheduler
 from tests.virtual_time import now
 
@@ -33,7 +33,8 @@ def submit(scheduler: FakeScheduler, tasks: int, gpu_tasks: int) -> None:
 class Schedulers(SchedulerClient):
     """A client of the Dask schedulers in the pods that run, each with its cluster's workers.
 
-    `processes`: the schedulers, by the uid of their pods; they outlive operators.
+    `processes`: the schedulers, by the uid of their pods and how often their container was started again; they outlive
+    operators.
     """
 
     def __init__(
@@ -45,32 +46,32 @@ class Schedulers(SchedulerClient):
 
     async def _request(self, method: str, url: str, *_: Any, **kwargs: Any) -> tuple[Any, int]:  # noqa: ARG002
         await asyncio.sleep(self._server.chance.uniform(0.001, 0.1))
-        uid, scheduler = self._find(url.removeprefix("http://").partition(":")[0])
+        process, scheduler = self._find(url.removeprefix("http://").partition(":")[0])
         if url.endswith("/desired"):
             scheduler.desired = kwargs["json"]
             return {"protocol": 1, "desired_version": kwargs["json"]["version"], "refused": []}, 100
         if url.endswith("/history"):
-            return {"protocol": 1, "scheduler_id": f"S-{uid}", "erred": 0, "tasks": [], "errors": []}, 100
+            return {"protocol": 1, "scheduler_id": f"S-{process}", "erred": 0, "tasks": [], "errors": []}, 100
         ends_at = now() + float(kwargs["params"]["wait"])
         while True:
-            answer = self._demand(uid, scheduler)
+            answer = self._demand(process, scheduler)
             if answer["version"] != kwargs["params"]["seen"] or now() >= ends_at:
                 return answer, 100
             await asyncio.sleep(_POLL_SECONDS)
-            uid, scheduler = self._find(scheduler.address)
+            process, scheduler = self._find(scheduler.address)
 
     def _find(self, address: str) -> tuple[str, FakeScheduler]:
-        """The scheduler at an address, and the uid of its pod.
+        """The scheduler at an address, and its process.
 
         Raises:
             SchedulerError: nobody answers there.
         """
         for path, body in self._server.objects.items():
-            if path.startswith(PODS) and body.get("status", {}).get("podIP") == address and not is_finished(body):
-                uid = body["metadata"]["uid"]
-                scheduler = self._processes.setdefault(uid, FakeScheduler(address))
+            if path.startswith(PODS) and body.get("status", {}).get("podIP") == address and is_reached(body):
+                process = f"{body['metadata']['uid']}-{body['status']['containerStatuses'][0]['restartCount']}"
+                scheduler = self._processes.setdefault(process, FakeScheduler(address))
                 scheduler.pods = dict(self._workers(body["metadata"]["labels"][LABEL_CLUSTER]))
-                return uid, scheduler
+                return process, scheduler
         raise SchedulerError(SchedulerTrouble.UNREACHABLE, "the scheduler does not answer: no route to host")
 
     def _workers(self, cluster: str) -> list[tuple[str, str]]:
@@ -80,11 +81,11 @@ class Schedulers(SchedulerClient):
             for body in found
             if body["metadata"]["labels"].get(LABEL_CLUSTER) == cluster
             and body["metadata"]["labels"].get(LABEL_POOL)
-            and body.get("status", {}).get("phase") == "Running"
+            and is_reached(body)
         ]
 
     @staticmethod
-    def _demand(uid: str, scheduler: FakeScheduler) -> Json:
+    def _demand(process: str, scheduler: FakeScheduler) -> Json:
         content = {
             "desired_version": scheduler.desired.get("version", ""),
             "features": scheduler.features,
@@ -97,4 +98,4 @@ class Schedulers(SchedulerClient):
             "workers": [scheduler._worker(name, pool) for name, pool in sorted(scheduler.pods.items())],
         }
         digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:8]
-        return {"protocol": 1, "version": f"{uid}/{digest}", "scheduler_id": f"S-{uid}"} | content
+        return {"protocol": 1, "version": f"{process}/{digest}", "scheduler_id": f"S-{process}"} | content
