@@ -143,7 +143,7 @@ class People:
     def _gpu_pools(self) -> list[Json]:
         """In some clusters a pool with a GPU in each pod, which is sized by demand alone."""
         autoscale = {"min": 0, "max": 1 + self._chance.randrange(2), "idleTimeout": "5s"}
-        return [a_pool("gpu", gpu={}, autoscale=autoscale)] if self._chance.random() < 0.4 else []
+        return [a_pool("gpu", gpu={}, autoscale=autoscale)] if self._chance.random() < 0.6 else []
 
     def _submit(self, path: str) -> None:
         """Make a job; one that is suspended is let run soon, as by `gpudask run`, or stays so."""

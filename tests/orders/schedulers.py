@@ -69,10 +69,19 @@ class Schedulers(SchedulerClient):
         for path, body in self._server.objects.items():
             if path.startswith(PODS) and body.get("status", {}).get("podIP") == address and is_reached(body):
                 process = f"{body['metadata']['uid']}-{body['status']['containerStatuses'][0]['restartCount']}"
-                scheduler = self._processes.setdefault(process, FakeScheduler(address))
+                if process not in self._processes:
+                    self._processes[process] = self._started(address)
+                scheduler = self._processes[process]
                 scheduler.pods = dict(self._workers(body["metadata"]["labels"][LABEL_CLUSTER]))
                 return process, scheduler
         raise SchedulerError(SchedulerTrouble.UNREACHABLE, "the scheduler does not answer: no route to host")
+
+    def _started(self, address: str) -> FakeScheduler:
+        """A scheduler that has just started: often a program has tasks for it at once."""
+        scheduler, chance = FakeScheduler(address), self._server.chance
+        if chance.random() < 0.7:
+            submit(scheduler, chance.randrange(3), chance.randrange(3))
+        return scheduler
 
     def _workers(self, cluster: str) -> list[tuple[str, str]]:
         found = [body for path, body in self._server.objects.items() if path.startswith(PODS)]
