@@ -16,7 +16,7 @@ from tests.virtual_time import now
 # What grows by itself while pods hold GPUs, or says of what is held now why: a new operator learns that anew.
 COUNTED = frozenset({"countedAt", "gpuSecondsHeld", "gpuSecondsUsed", "causes", "owners", "worked"})
 _VERSIONED = COUNTED | {"resourceVersion"}
-# News of a pod that is gone has no stamp, and may be so late: a watch falls behind by eight seconds, and where the leader
+# News of a pod that is gone has no stamp, and may be so late: a watch falls behind by eight seconds, and where a leader
 # ends before it hears of that, the next one takes half of the time until it counts.
 _LATE_SECONDS = 25.0
 _SAME = 0.002  # GPU-seconds are rounded
