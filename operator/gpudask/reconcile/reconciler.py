@@ -341,7 +341,7 @@ class Reconciler:
         """Count the GPUs that the pods of a cluster still hold while it is being deleted."""
         counted, server_time = self._count_unplanned(self._context.pods_of(cluster))
         writer = self._status_writer
-        write = lambda: writer.write_counters(cluster, counted, server_time)  # noqa: E731 - each try anew
+        write = partial(writer.write_counters, cluster, counted, server_time)
         return min(LOOK_SECONDS, await self._report_unplanned(write, counted, server_time))
 
     async def _report_unplanned(
