@@ -1,4 +1,7 @@
-"""Waiting for a condition, with a deadline and a report of what was seen when it passes."""
+"""Waiting for a condition, with a deadline and a report of what was seen when it passes.
+
+What is async goes by the event loop's clock: in virtual time (`tests.virtual_time`) so do its deadlines.
+"""
 
 from __future__ import annotations
 
@@ -40,20 +43,22 @@ async def eventually_async(
     look: Callable[[], Awaitable[T]], accept: Callable[[T], Any], what: str, seconds: float = 120
 ) -> T:
     """What `look` finds once it is accepted; after `seconds` an AssertionError with what was seen instead."""
-    deadline = time.monotonic() + seconds
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + seconds
     while True:
         found = await look()
         if accept(found):
             return found
-        if time.monotonic() > deadline:
+        if clock() > deadline:
             raise AssertionError(f"not within {seconds:g} s: {what}; seen last: {found!r}")
         await asyncio.sleep(0.05)
 
 
 async def steadily_async(look: Callable[[], Awaitable[T]], wanted: T, seconds: float) -> None:
     """`look()` is `wanted` all the time."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + seconds
+    while clock() < deadline:
         found = await look()
         assert found == wanted, f"{found} instead of {wanted}"
         await asyncio.sleep(0.1)
@@ -61,11 +66,12 @@ async def steadily_async(look: Callable[[], Awaitable[T]], wanted: T, seconds: f
 
 async def at_rest_async(look: Callable[[], Awaitable[T]], *, for_seconds: float, within: float = 60) -> T:
     """What `look` finds once that has not changed for so long; an AssertionError where it goes on changing."""
-    deadline, since, found = time.monotonic() + within, time.monotonic(), await look()
-    while time.monotonic() - since < for_seconds:
-        if time.monotonic() > deadline:
+    clock = asyncio.get_running_loop().time
+    deadline, since, found = clock() + within, clock(), await look()
+    while clock() - since < for_seconds:
+        if clock() > deadline:
             raise AssertionError(f"it still changes after {within:g} s; seen last: {found!r}")
         await asyncio.sleep(0.1)
         if (last := await look()) != found:
-            found, since = last, time.monotonic()
+            found, since = last, clock()
     return found

@@ -173,7 +173,7 @@ async def test_a_record_that_cannot_be_written_now_asks_for_no_passes(
         look = record.look
         monkeypatch.setattr(record, "look", lambda **known: (looks.append(elapsed()), look(**known)))
         if refused:
-            await eventually(_said(operated, "POST gpudaskrecords demo-uid-of-d"), bool, "a try to write it", 10.0)
+            await eventually(_said(operated, "POST gpudaskrecords demo-uid-of-d"), bool, "a try to write it")
         await asyncio.sleep(1.0)  # for what the first passes have to do
         before = len(looks)
         await asyncio.sleep(2.5)
@@ -292,7 +292,7 @@ async def test_gpus_of_a_cluster_that_is_gone_count_until_its_pods_are(monkeypat
         record.note_status(of, status, None, counted, {})
         now[0] = NOW + 10.0  # of the cause that it had
         closing = asyncio.create_task(record.close())
-        await eventually(_said(operated, "POST gpudaskrecords demo-uid-of-d"), bool, "its first write", 10.0)
+        await eventually(_said(operated, "POST gpudaskrecords demo-uid-of-d"), bool, "its first write")
         now[0] = NOW + 40.0
         pods.clear()
         record.pod_gone(holds, NOW + 30.0)
@@ -458,7 +458,7 @@ class Closing:
     async def begin(self) -> asyncio.Task[None]:
         """Close the record, and wait until it was written once."""
         closing = asyncio.create_task(self.record.close())
-        await eventually(_said(self.operated, "POST gpudaskrecords demo-uid-of-d"), bool, "its first write", 10.0)
+        await eventually(_said(self.operated, "POST gpudaskrecords demo-uid-of-d"), bool, "its first write")
         return closing
 
     def count(self, of: Cluster, since: float | None = None) -> None:
@@ -570,12 +570,12 @@ async def test_an_operator_that_ends_follows_no_log_however_little_time_it_has(m
         closing.operated.server.follow_log = follow_log  # type: ignore[assignment, method-assign]
         for each in (RUNS, *others):
             closing.record._logs.follow(each)
-        await eventually(number, lambda of: of == 3, "all are followed", 10.0)
+        await eventually(number, lambda of: of == 3, "all are followed")
         stopping = asyncio.create_task(closing.record.stop())
-        await eventually(number, lambda of: of < 3, "it has begun to end them", 10.0)
+        await eventually(number, lambda of: of < 3, "it has begun to end them")
         stopping.cancel()
         await asyncio.gather(stopping, return_exceptions=True)
-        await eventually(number, lambda of: of == 0, "none is followed", 10.0)
+        await eventually(number, lambda of: of == 0, "none is followed")
         slow.set()
 
 
@@ -594,7 +594,7 @@ async def test_pods_that_end_one_after_another_are_written_as_they_end(monkeypat
         done = await closing.begin()
         closing.gone(RUNS, NOW + 5.0)
         ended = iso(NOW + 5.0, to="seconds")
-        await eventually(closing.written, lambda rows: rows[RUNS.name]["ended"] == ended, "the end of the first", 10.0)
+        await eventually(closing.written, lambda rows: rows[RUNS.name]["ended"] == ended, "the end of the first")
         assert not done.done()
         closing.gone(other, NOW + 100.0)
         await done
@@ -639,7 +639,7 @@ async def test_the_next_operator_goes_on_with_an_end_that_was_not_written_whole(
         closing.record = a_record(closing.operated, "demo")
         closing.now[0] = NOW + 20.0
         second = asyncio.create_task(closing.record.close_anew(gone, 60.0))
-        await eventually(closing.written, lambda rows: "exitCode" in rows["went"], "its exit", 10.0)
+        await eventually(closing.written, lambda rows: "exitCode" in rows["went"], "its exit")
         closing.gone(replace(holds, started=0.0), NOW + 30.0)
         await second
     rows = closing.rows
@@ -727,7 +727,7 @@ async def test_a_leader_to_whom_a_cluster_is_there_for_longer_writes_over_no_end
         closing.now[0] = NOW + 60.0
         closing.record.inherit(last, ())
         second = asyncio.create_task(closing.record.close())
-        await eventually(closing.holds_gpus, bool, "it knows of the pod", 10.0)
+        await eventually(closing.holds_gpus, bool, "it knows of the pod")
         await asyncio.sleep(5.0)
         closing.gone(holds, NOW + 90.0)
         await second
@@ -867,7 +867,7 @@ async def test_an_end_that_nobody_saw_is_not_told_by_who_sees_the_others(monkeyp
         closing.pods[:] = [holds]  # the other one went while no operator ran
         closing.record = a_record(closing.operated, "demo")
         second = asyncio.create_task(closing.record.close_anew([], 60.0))
-        await eventually(closing.holds_gpus, bool, "it knows of the one that is there", 10.0)
+        await eventually(closing.holds_gpus, bool, "it knows of the one that is there")
         closing.gone(replace(holds, started=0.0), NOW + 30.0)
         await second
     assert closing.body["unseenGpus"] == 2

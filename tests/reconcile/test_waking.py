@@ -53,7 +53,7 @@ class Passes:
         async def made() -> int:
             return len(self.made)
 
-        await eventually_async(made, lambda found: found >= wanted, f"{wanted} passes", seconds=5)
+        await eventually_async(made, lambda found: found >= wanted, f"{wanted} passes")
 
     async def stay(self, wanted: int, seconds: float) -> None:
         """See so many seconds pass without another."""
