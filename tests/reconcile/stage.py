@@ -191,12 +191,16 @@ async def staged(kubeconfig: Path, namespace: str) -> AsyncIterator[Stage]:
 
 
 @contextlib.asynccontextmanager
-async def operating(settings: Settings, **timing: float) -> AsyncIterator[Operator]:
+async def operating(
+    settings: Settings, election_clock: Callable[[], float] = time.monotonic, **timing: float
+) -> AsyncIterator[Operator]:
     """The operator in this process, with kopf around it, until the block ends.
 
-    It has a thread and a loop of its own: kopf cancels every task of its loop when it ends.
+    It has a thread and a loop of its own: kopf cancels every task of its loop when it ends. By `election_clock`
+    a Lease that nobody renews runs out.
     """
     operator = Operator(settings, **timing)
+    operator.election_clock = election_clock
     stop = threading.Event()
     loops: list[asyncio.AbstractEventLoop] = []
 

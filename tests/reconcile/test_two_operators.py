@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from gpudask.clients.lease import Lease, Record
+from gpudask.reconcile.election import Timing
 from gpudask.reconcile.operator import Operator
 from gpudask.settings import Settings
 from tests.builders import a_pool
@@ -19,6 +21,15 @@ from tests.planning.builders import gpu_pool
 from tests.reconcile.stage import OperatorProcess, Stage, eventually, operating
 
 pytestmark = pytest.mark.api
+
+
+class Clock:
+    """A clock that stands still, but for what a test adds. Who goes by it sees no Lease run out by itself."""
+
+    seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
 
 
 def named(settings: Settings, identity: str, lease: str = "gpudask") -> Settings:
@@ -45,17 +56,16 @@ async def test_the_second_stands_by_with_warm_caches(stage: Stage):
             await eventually(lambda: _known(first), lambda known: known == 1, "and knows the cluster")
 
 
-async def test_a_clean_stop_hands_over_within_a_second(stage: Stage):
+async def test_a_clean_stop_hands_over_without_waiting_until_the_lease_has_run_out(stage: Stage):
+    """How quickly is measured by `make bench-ha`."""
     async with operating(named(stage.settings, "second")) as second:
         await stage.becomes(lambda: holder(stage), "second")
-        async with operating(named(stage.settings, "third")) as third:
+        async with operating(named(stage.settings, "third"), election_clock=Clock()) as third:
             await stage.apply(a_pool(replicas=1))
             await stage.shows("Ready", "True AllReady")
-            began = time.monotonic()
             (election,) = (task for task in second._tasks if task.get_name().startswith("election "))
             election.get_loop().call_soon_threadsafe(election.cancel)
-            await eventually(lambda: _leads(third), bool, "the third leads", seconds=10)
-            assert time.monotonic() - began < 1.0
+            await eventually(lambda: _leads(third), bool, "the third leads")
             await stage.apply(a_pool(replicas=3))
             await eventually(stage.names, lambda names: len(names) == 3, "it acts")
 
@@ -86,7 +96,7 @@ async def test_a_takeover_shows_in_no_status(stage: Stage, monkeypatch: pytest.M
             _answers_late(third, monkeypatch)
             (election,) = (task for task in second._tasks if task.get_name().startswith("election "))
             election.get_loop().call_soon_threadsafe(election.cancel)
-            await eventually(lambda: _leads(third), bool, "the third leads", seconds=10)
+            await eventually(lambda: _leads(third), bool, "the third leads")
             await eventually(lambda: _same(scheduler.polls), lambda now: now > polls + 1, "and has heard it")
             await asyncio.sleep(1)
             watching.cancel()
@@ -97,11 +107,9 @@ async def test_a_killed_one_that_is_started_again_goes_on_without_waiting(stage:
     with OperatorProcess(named(stage.settings, "pod"), tmp_path / "first.log"):
         await stage.apply(a_pool(replicas=1))
         await stage.shows("Ready", "True AllReady")
-    began = time.monotonic()
-    async with operating(named(stage.settings, "pod")):
+    async with operating(named(stage.settings, "pod"), election_clock=Clock()):
         await stage.apply(a_pool(replicas=2))
         await eventually(stage.names, lambda names: len(names) == 2, "it acts")
-    assert time.monotonic() - began < 10
     assert (await lease(stage)).transitions == 0
 
 
@@ -109,13 +117,17 @@ async def test_a_killed_one_is_followed_by_another_when_its_lease_has_run_out(st
     with OperatorProcess(named(stage.settings, "first"), tmp_path / "first.log") as first:
         await stage.apply(a_pool(replicas=1))
         await stage.shows("Ready", "True AllReady")
-        async with operating(named(stage.settings, "second")) as second:
+        clock = Clock()
+        async with operating(named(stage.settings, "second"), election_clock=clock) as second:
             first.kill()
-            began = time.monotonic()
             await stage.apply(a_pool(replicas=2))
+            await eventually(_attempts(second), lambda made: made >= 3, "it tries to get the Lease")
+            assert await holder(stage) == "first"
+            assert len(await stage.names()) == 1
+            clock.seconds += Timing().lease_seconds
             await eventually(stage.names, lambda names: len(names) == 2, "the second acts")
-            assert 6 < time.monotonic() - began < 15
             assert second.leads
+            assert (await lease(stage)).transitions == 1
 
 
 async def test_without_an_election_two_make_no_pod_twice_and_never_count_back(stage: Stage):
@@ -139,6 +151,21 @@ async def test_without_an_election_two_make_no_pod_twice_and_never_count_back(st
             held.append((await stage.status())["pools"][1].get("gpuSecondsHeld", 0.0))
     assert held == sorted(held)
     assert len(versions) < 15, "they do not write one over the other all the time"
+
+
+def _attempts(operator: Operator) -> Callable[[], Awaitable[int]]:
+    """How often it has read the Lease since this was called."""
+    assert operator._election is not None
+    lock, made = operator._election._lock, [0]
+    get = lock.get
+
+    async def counted() -> Record | None:
+        found = await get()
+        made[0] += 1
+        return found
+
+    lock.get = counted  # type: ignore[method-assign]
+    return lambda: _same(made[0])
 
 
 def _answers_late(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:

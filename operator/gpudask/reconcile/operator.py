@@ -7,6 +7,7 @@ import base64
 import logging
 import secrets
 import socket
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -92,6 +93,7 @@ class Operator:
         self._check_interval_seconds = check_interval_seconds
         self._heap = heap
         self._election: Election | None = None
+        self.election_clock: Callable[[], float] = time.monotonic  # by which a Lease that is not renewed runs out
         self._lease_api: ApiServer | None = None
         self._key_problem = ""  # why there is no key
         self._reflectors: list[Reflector[Any]] = []
@@ -218,7 +220,7 @@ class Operator:
         identity = self.settings.identity or f"{socket.gethostname()}_{secrets.token_hex(4)}"
         self._lease_api.on_answer = self.metrics.count_request
         lease = Lease(self._lease_api, self.settings.namespace, self.settings.lease)
-        election = Election(lease, identity, self._lead, self._stand_by)
+        election = Election(lease, identity, self._lead, self._stand_by, clock=self.election_clock)
         api.may_write = election.leads
         recorder = EventRecorder(api, socket.gethostname())
         recorder.on_record = self.registry.event_recorded
