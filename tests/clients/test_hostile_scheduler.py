@@ -7,7 +7,6 @@ import contextlib
 import gzip
 import json
 import re
-import time
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -22,7 +21,8 @@ from gpudask.preload import busy_time
 from gpudask.scaling.demand import Demand
 from tests.scaling.test_demand import ANSWER
 
-DEADLINE_SECONDS = 1.0
+DEADLINE_SECONDS = 1.0  # of what trickles, which nothing else ends
+HANGS_SECONDS = 120.0  # what takes so long has no end; what ends for its own reasons has no other deadline
 PROTOCOL, UNREACHABLE = SchedulerTrouble.PROTOCOL, SchedulerTrouble.UNREACHABLE
 Talk = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
@@ -103,14 +103,15 @@ async def hostile() -> AsyncIterator[Hostile]:
 
 @pytest.fixture
 async def client() -> AsyncIterator[SchedulerClient]:
-    client = SchedulerClient(silence_seconds=DEADLINE_SECONDS)
+    client = SchedulerClient(silence_seconds=10 * HANGS_SECONDS)
     yield client
     await client.close()
 
 
 async def error_of(client: SchedulerClient, hostile: Hostile) -> SchedulerError:
     with pytest.raises(SchedulerError) as caught:
-        await client.demand(hostile.base, "t", known_version="", wait_seconds=0)
+        async with asyncio.timeout(HANGS_SECONDS):
+            await client.demand(hostile.base, "t", known_version="", wait_seconds=0)
     said = str(caught.value)
     assert said == quote(said, 500), "it is not clean"
     return caught.value
@@ -118,6 +119,7 @@ async def error_of(client: SchedulerClient, hostile: Hostile) -> SchedulerError:
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+LONG = OK + b"Content-Length: 4000000\r\n\r\n"
 HINT = b"HTTP/1.1 103 Early Hints\r\n\r\n"
 
 
@@ -145,22 +147,35 @@ HINT = b"HTTP/1.1 103 Early Hints\r\n\r\n"
         (says(b"HTTP/1.1 200 OK\r\nX: a\nforged: line\r\n\x00\x1b[31m\r\n\r\n"), None, ""),
         (says(b"SSH-2.0-OpenSSH\r\n\r\n"), UNREACHABLE, "does not answer"),
         (says(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"), PROTOCOL, "101"),
-        (trickles(b""), UNREACHABLE, "does not answer"),
-        (trickles(b"HTTP/1.1 200 OK\r\nX:"), UNREACHABLE, "does not answer"),
-        (trickles(OK + b"Content-Length: 100000\r\n\r\n"), UNREACHABLE, "does not answer"),
-        (trickles(b"HTTP/1.1 500 Oops\r\nContent-Length: 100000\r\n\r\n"), None, ""),
+        (trickles(b"HTTP/1.1 500 Oops\r\nContent-Length: 100000\r\n\r\n"), SchedulerTrouble.REFUSED, "500"),
     ],
-    ids=range(25),
+    ids=range(22),
 )
 async def test_it_is_one_error_in_few_words(
     client: SchedulerClient, hostile: Hostile, talk: Talk, trouble: SchedulerTrouble | None, words: str
 ):
     hostile.talk = talk
-    began = time.monotonic()
     error = await error_of(client, hostile)
-    assert time.monotonic() - began < DEADLINE_SECONDS + 1
     assert words in str(error)
     assert trouble in (None, error.trouble)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\nX:",
+        OK + b"Content-Length: 100000\r\n\r\n",
+    ],
+    ids=["nothing", "header", "body"],
+)
+async def test_what_trickles_ends_with_the_deadline(hostile: Hostile, head: bytes):
+    hostile.talk = trickles(head)
+    client = SchedulerClient(silence_seconds=DEADLINE_SECONDS)
+    error = await error_of(client, hostile)
+    assert error.trouble == UNREACHABLE
+    assert "does not answer" in str(error)
+    await client.close()
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -194,11 +209,9 @@ async def test_a_redirect_is_not_followed(client: SchedulerClient, hostile: Host
 async def test_a_flood_ends_soon_and_holds_nobody_up(client: SchedulerClient, hostile: Hostile, talk: Talk):
     hostile.talk = talk
     tracemalloc.start()
-    began = time.monotonic()
-    await error_of(client, hostile)
-    took, (_, peak) = time.monotonic() - began, tracemalloc.get_traced_memory()
+    await error_of(client, hostile)  # else it is read until the deadline
+    _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert took < DEADLINE_SECONDS * 0.9, "it was read until the deadline"
     assert peak < 20_000_000
 
 
@@ -218,7 +231,7 @@ async def test_what_comes_on_an_open_connection_after_the_answer_is_not_read(cli
     hostile.talk = talk
     with contextlib.suppress(SchedulerError):  # what came with the answer itself may spoil it
         await client.demand(hostile.base, "t", known_version="", wait_seconds=0)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANGS_SECONDS):
         await ended.wait()
 
 
@@ -274,16 +287,12 @@ async def test_an_honest_answer_of_thousands_of_workers_is_within_the_bounds(cli
     assert demand.answer_bytes == len(body)
 
 
-async def test_long_answers_that_trickle_hold_up_their_own_namespace_alone(
-    hostile: Hostile, monkeypatch: pytest.MonkeyPatch
-):
-    """Each may have megabytes in memory, so few of a namespace are read at a time; and each only for so long."""
-    monkeypatch.setattr(under_test, "_BODY_SECONDS", 1.0)
-    client = SchedulerClient()
+async def test_long_answers_that_trickle_hold_up_their_own_namespace_alone(client: SchedulerClient, hostile: Hostile):
+    """Each may have megabytes in memory, so few of a namespace are read at a time."""
     good = Hostile()
     await good.start()
     good.talk = answers(honest(300, 10))
-    hostile.talk = trickles(OK + b"Content-Length: 4000000\r\n\r\n")
+    hostile.talk = trickles(LONG)
 
     def poll(server: Hostile, namespace: str) -> asyncio.Task[Demand]:
         return asyncio.create_task(
@@ -291,15 +300,23 @@ async def test_long_answers_that_trickle_hold_up_their_own_namespace_alone(
         )
 
     slow: list[asyncio.Task[Any]] = [poll(hostile, "a") for _ in range(2)]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANGS_SECONDS):
         while not client._large or not client._large["a"].locked():  # noqa: ASYNC110
             await asyncio.sleep(0.01)  # until both have their turn
-    mine, other = poll(good, "a"), poll(good, "b")
-    await asyncio.wait([other], timeout=5)
-    assert other.done()
-    assert not mine.done(), "it did not wait for its turn"
-    async with asyncio.timeout(5):
+        mine = poll(good, "a")
+        while not client._large["a"]._waiters and not mine.done():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert len((await poll(good, "b")).workers) == 300
+        assert not mine.done(), "it did not wait for its turn"
+        slow.pop().cancel()
         assert len((await mine).workers) == 300
-    assert all(isinstance(error, SchedulerError) for error in await asyncio.gather(*slow, return_exceptions=True))
-    await client.close()
+        slow.pop().cancel()
     await good.stop()
+
+
+async def test_a_long_answer_that_trickles_is_read_for_only_so_long(
+    client: SchedulerClient, hostile: Hostile, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(under_test, "_BODY_SECONDS", 0.5)
+    hostile.talk = trickles(LONG)
+    assert (await error_of(client, hostile)).trouble == UNREACHABLE
