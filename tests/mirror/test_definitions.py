@@ -5,7 +5,6 @@ from __future__ import annotations
 from gpudask.api import Json
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -120,10 +119,10 @@ async def test_definitions_are_followed_while_the_operator_runs(stage: Stage, ow
 
 
 async def test_what_the_stock_client_would_create_fails_at_once_and_says_what_is_missing(stage: Stage):
-    began = time.monotonic()
+    """It does not wait for the objects: whoever waits does so for an hour, which the deadline ends."""
+    options = {"name": "new", "namespace": "default", "image": "x", "resource_timeout": 3600}
     with pytest.raises(Exception, match=r"404 Not Found.*/daskclusters"):
-        await asyncio.wait_for(in_daemon(lambda: KubeCluster(name="new", namespace="default", image="x")), 30)
-    assert time.monotonic() - began < 10
+        await asyncio.wait_for(in_daemon(lambda: KubeCluster(**options)), 120)
 
 
 async def test_the_stock_operators_definitions_are_left_alone(stage: Stage, own: Kubectl):
