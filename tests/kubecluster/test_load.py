@@ -76,7 +76,7 @@ def test_a_scheduler_that_takes_long_is_not_asked_for_in_haste(server: fake.Fake
 
 def test_it_is_seen_at_once_when_it_is_there(server: fake.FakeServer, dask: Any):
     """Changes are told: nobody has to look again and again."""
-    timing = Timing(readiness_told_seconds=60, readiness_poll_seconds=60)
+    timing = Timing(readiness_told_seconds=3600, readiness_poll_seconds=3600)
 
     def come() -> None:
         while f"WATCH {fake.PODS}" not in server.requests:
@@ -85,10 +85,9 @@ def test_it_is_seen_at_once_when_it_is_there(server: fake.FakeServer, dask: Any)
 
     coming = threading.Thread(target=come)
     coming.start()
-    began = time.monotonic()
-    with KubeCluster.from_name("demo", timeout=40, quiet=True, timing=timing) as cluster:
+    # At the end of its time it looks once more: that is an hour, so what is not seen before is a test that hangs.
+    with KubeCluster.from_name("demo", timeout=3600, quiet=True, timing=timing) as cluster:
         assert len(cluster.scheduler_info["workers"]) == 2
-    assert time.monotonic() - began < 30, "it was seen when the time was over"
     coming.join()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from gpudask.api import Json
 
 import logging
-import time
 from pathlib import Path
 from typing import Any
 
@@ -125,10 +124,8 @@ def test_an_image_that_no_try_can_pull_ends_the_wait_early_in_few_words(
         (tmp_path / "namespace").write_text("lab")
         monkeypatch.setattr(config, "NAMESPACE_FILE", tmp_path / "namespace")
         server.forbidden.add("GET pods")
-    began = time.monotonic()
     with pytest.raises(KubeClusterError, match=r"ImagePullBackOff: image gpudask/dask:0\.1\.0: not found\.") as raised:
-        KubeCluster.from_name("demo", quiet=True, timing=SOON, timeout=60)
-    assert time.monotonic() - began < 20
+        KubeCluster.from_name("demo", quiet=True, timing=SOON, timeout=3600)  # at whose end is another error
     assert "cannot start" in str(raised.value)
     assert "Write image= with one that the nodes can pull, or set DASK_GPUDASK__IMAGE" in raised.value.next_step
     assert "longer" not in raised.value.next_step

@@ -1,7 +1,6 @@
 """A program waits no longer than it has to, and asks no more often than it should."""
 
 import threading
-import time
 
 import pytest
 from distributed import SpecCluster, Worker
@@ -81,10 +80,8 @@ def test_a_worker_that_comes_ends_the_wait_though_it_is_not_yet_time_to_ask(demo
         dask.worker_spec["demo-cpu-worker-1-ccccc"] = options
         dask.sync(dask._correct_state)
 
-    with KubeCluster.from_name("demo", timing=Timing(workers_poll_seconds=60.0)) as cluster:
+    with KubeCluster.from_name("demo", timing=Timing(workers_poll_seconds=3600.0)) as cluster:
         later = threading.Timer(0.5, add)
         later.start()
-        began = time.monotonic()
-        cluster.wait_for_workers(2, pool="cpu", timeout=90)
-        assert time.monotonic() - began < 20
+        cluster.wait_for_workers(2, pool="cpu", timeout=120)
         later.join()
