@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,20 +15,18 @@ from gpudask.cli.main import app
 from tests.kubecluster import fake_server
 from tests.kubecluster.conftest import server  # noqa: F401 - a fixture
 
-_STARTING_SECONDS = 30.0  # of a Python on a busy machine, beside what the completion itself waits
 PATIENT = {completion.TIMEOUT_VARIABLE: "60"}
 
 
-def complete(line: str, env: dict[str, str]) -> tuple[list[str], str, float]:
-    """What is offered after `line`, what was said, and the seconds that it took."""
+def complete(line: str, env: dict[str, str]) -> tuple[list[str], str]:
+    """What is offered after `line`, and what was said; a `TimeoutExpired` where it hangs."""
     words = {"_GPUDASK_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split()))}
-    began = time.monotonic()
     command = [sys.executable, "-m", "gpudask.cli"]
     done = subprocess.run(
         command, env=os.environ | env | words, capture_output=True, text=True, check=False, timeout=90
     )
     assert done.returncode == 0, done
-    return done.stdout.split(), done.stderr, time.monotonic() - began
+    return done.stdout.split(), done.stderr
 
 
 @pytest.mark.parametrize(
@@ -50,7 +47,7 @@ def test_what_is_there_is_offered(
 ):
     server.clusters["other"] = fake_server.cluster("other", "cpu")
 
-    assert complete(line, PATIENT)[:2] == (offered, "")
+    assert complete(line, PATIENT) == (offered, "")
 
 
 def config(folder: Path, user: dict[str, object], where: str) -> dict[str, str]:
@@ -83,15 +80,14 @@ def test_a_broken_kubeconfig_is_no_word_and_no_traceback(
 def test_with_a_broken_kubeconfig_the_whole_program_says_nothing(tmp_path: Path):
     (tmp_path / "config").write_text("[")
 
-    assert complete("gpudask get ", {"KUBECONFIG": str(tmp_path / "config")})[:2] == ([], "")
+    assert complete("gpudask get ", {"KUBECONFIG": str(tmp_path / "config")}) == ([], "")
 
 
 def test_a_program_for_credentials_that_hangs_is_not_waited_for(tmp_path: Path):
-    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "sleep", "args": ["60"]}
-    offered, said, seconds = complete("gpudask get ", config(tmp_path, {"exec": plugin}, "http://127.0.0.1:9"))
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "sleep", "args": ["3600"]}
+    offered, said = complete("gpudask get ", config(tmp_path, {"exec": plugin}, "http://127.0.0.1:9"))
 
     assert (offered, said) == ([], "")
-    assert seconds < completion.TIMEOUT_SECONDS + _STARTING_SECONDS
 
 
 @pytest.mark.parametrize(
