@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 from local.host.process_identity import identify, wait_unlisted
 from tests.eventually import eventually
@@ -39,6 +38,4 @@ def test_waiting_ends_as_soon_as_all_are_gone():
     with subprocess.Popen(["sleep", "600"]) as process:
         (sleeper,) = identify([process.pid])
         process.kill()
-        before = time.monotonic()
-        assert wait_unlisted([sleeper], patience_seconds=60) == []
-        assert time.monotonic() - before < 30
+        assert wait_unlisted([sleeper], patience_seconds=3600) == []  # who waits for all of that hangs
