@@ -84,14 +84,14 @@ async def test_sizes_stay_the_status_says_why_and_it_ends_by_itself(
     await eventually(lambda: _size_reason(stage), lambda why: "not known" in why, "the demand is not known")
     later(operator, 25)
     await stage.patch("pods", "demo-gpu-worker-0", {"metadata": {"labels": {"look": "again"}}})
-    await stage.shows("Degraded", f"True {words}", seconds=40)
-    await stage.shows("Degraded", "since 20", seconds=40)
+    await stage.shows("Degraded", f"True {words}")
+    await stage.shows("Degraded", "since 20")
     assert (await stage.status())["pools"][1]["frozenSince"]
     await stays(lambda: stage.names(pool="gpu"), ["demo-gpu-worker-0"], 1.0)
     scheduler.busy.clear()
     scheduler.demand, scheduler.tasks = [], 0
     await returns(scheduler)
-    await stage.becomes(lambda: stage.names(pool="gpu"), [], "the pool follows the demand again", seconds=40)
+    await stage.becomes(lambda: stage.names(pool="gpu"), [], "the pool follows the demand again")
     await stage.shows("Degraded", "False Healthy")
     assert (await stage.status())["pools"][1]["frozenSince"] == ""
 
