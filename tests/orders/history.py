@@ -184,6 +184,7 @@ class _History:
         """Run an operator, which has to try to start until the API server lets it."""
         while True:
             operator = Operator(replace(self._settings, identity=identity))
+            operator.election_clock = now
             try:
                 await operator.start()
             except ApiError as error:  # kopf tries again, too
@@ -243,7 +244,7 @@ def _in_memory(server: SlowApiServer, schedulers: dict[str, FakeScheduler], timi
         mock.patch.object(ApiServer, "connect", connect),
         mock.patch.object(production, "SchedulerClient", partial(Schedulers, server, schedulers)),
         mock.patch.object(production, "files", return_value={"entry.py": b""}),
-        mock.patch.object(production, "Election", partial(Election, clock=now, timing=timing)),
+        mock.patch.object(production, "Election", partial(Election, timing=timing)),
         mock.patch.object(production, "Registry", partial(Registry, now)),
         mock.patch.object(production, "Supervisor", partial(Supervisor, clock=now)),
     ):
