@@ -234,11 +234,11 @@ def _checked(made: Json, body: Json, check: Callable[[Cluster], object] | None) 
 
 
 def _pruned(value: Any) -> Any:
-    """Without what is empty, but for a GPU pool's node selector, whose default is not."""
+    """Without what is empty, but for a GPU pool's node selector and a pod's resources, whose defaults are not."""
     if not isinstance(value, dict):
         return value
     inner = {key: item if key in ("spec", "gpu", "env") else _pruned(item) for key, item in value.items()}
-    return {key: item for key, item in inner.items() if item not in (None, {}, [], "")}
+    return {key: item for key, item in inner.items() if key == "resources" or item not in (None, {}, [], "")}
 
 
 def _key(body: Json, cluster: Any) -> tuple[str, Any]:

@@ -103,9 +103,7 @@ def _memory(resources: Resources, flag: str, where: tuple[str, str], notes: Note
         notes.assumed(
             source,
             f"{path}.resources.limits.memory",
-            "not given: the pod has no limit, and Dask is told none"
-            if resources.requests
-            else "no resources are given: the pod has our defaults (docs/reference.md)",
+            "not given: the pod has no limit, and Dask is told none",
         )
     elif flag and flag != str(memory):
         notes.lost(source, f"{path}.args", f"--memory-limit {flag}: Dask is told the pod's memory, {memory}")
@@ -147,9 +145,7 @@ def read_section(part: Json, source: str, path: str, notes: Notes, *, scheduler:
         # The stock client asks for one with every GPU worker: it has one setting for both.
         notes.lost(source, f"{where}.resources.limits", _NO_GPU)
         resources.gpu = None
-    fields: Json = {}
-    if resources.requests:
-        fields["resources"] = resources.requests
+    fields: Json = {"resources": resources.requests}  # also none: as written, it asks for nothing
     if env := _env(main.pop("env", None) or [], source, where, notes):
         fields["env"] = env
     fields["extraArgs"] = started.extra
