@@ -64,10 +64,8 @@ def test_a_new_client_is_refused_with_the_cause_and_works_when_the_scheduler_is_
 ):
     with KubeCluster.from_name("demo", quiet=True, timing=TIMING) as cluster:
         lose_scheduler(demo, unplaced("demo-scheduler-11111"))
-        began = time.monotonic()
-        with pytest.raises(KubeClusterError, match=AWAY) as raised:
+        with pytest.raises(KubeClusterError, match=AWAY) as raised:  # Dask's own error would name no cause
             Client(cluster)
-        assert time.monotonic() - began < 10
         assert "Dask's clients close after 3 s without it" in raised.value.next_step
         with pytest.raises(ValueError, match="No client"):
             default_client()  # what was refused is closed, and left to nobody
@@ -198,5 +196,6 @@ def test_the_cause_is_said_in_the_words_of_who_knows_it(demo: fake.FakeServer, c
 
 
 async def test_a_client_of_a_cluster_that_is_there_is_not_kept_waiting(demo: fake.FakeServer):
-    async with KubeCluster.from_name("demo", quiet=True, timing=TIMING, asynchronous=True) as cluster:
-        assert await asyncio.wait_for(cluster, 1) is cluster  # type: ignore[arg-type]
+    timing = replace(TIMING, outage_pause_seconds=3600.0, outage_warn_seconds=3600.0)
+    async with KubeCluster.from_name("demo", quiet=True, timing=timing, asynchronous=True) as cluster:
+        assert await asyncio.wait_for(cluster, 120) is cluster  # type: ignore[arg-type]
