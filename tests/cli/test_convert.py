@@ -170,13 +170,14 @@ def test_requests_and_limits_stay_what_they_are(resources: Json, expected: Json,
 @pytest.mark.parametrize("given", [{}, {"limits": {"nvidia.com/gpu": 1}}], ids=["none", "a GPU alone"])
 def test_a_pod_that_asks_for_no_cpu_and_no_memory_asks_for_none(given: Json):
     """Else it may find no room where it did before, or be killed for memory that nothing limited."""
-    spec, _ = converted(a_dask_cluster(a_pod("dask", "worker", resources=given)))
+    scheduler = a_pod("dask", "scheduler", resources={})
+    spec, _ = converted(a_dask_cluster(a_pod("dask", "worker", resources=given), scheduler=scheduler))
     made = parse({"metadata": {"name": "lab", "namespace": "n", "uid": "u"}, "spec": spec})
     [pool] = made.spec.pools
 
     assert pool.resources == {}
     assert pool.memory_per_worker is None
-    assert made.spec.scheduler.resources == spec["scheduler"]["resources"]
+    assert made.spec.scheduler.resources == {}
 
 
 @pytest.mark.parametrize(

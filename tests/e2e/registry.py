@@ -17,10 +17,15 @@ from tests.eventually import eventually
 _REQUIREMENTS = Requirements((Program("docker-registry", "docker-registry"),))
 
 
+def ensure_registry() -> None:
+    """Install it where it is missing; to be called where there is a way to Debian's packages."""
+    ensure_requirements(_REQUIREMENTS, QUIET)
+
+
 @contextmanager
 def image_registry(directory: Path) -> Iterator[str]:
     """Its address while the context is open; containerd and docker take one on 127.0.0.1 to speak plain HTTP."""
-    ensure_requirements(_REQUIREMENTS, QUIET)
+    ensure_registry()
     (port,) = free_ports(1)
     address = f"127.0.0.1:{port}"
     config = directory / "registry.json"  # YAML, of which JSON is a part

@@ -19,7 +19,7 @@ from tests.conftest import ROOT
 from tests.docs.pages import BLOCK
 from tests.e2e.kubeconfigs import write_kubeconfig
 from tests.e2e.platform import Platform
-from tests.e2e.registry import image_registry, tags
+from tests.e2e.registry import ensure_registry, image_registry, tags
 from tests.e2e.second_cluster import second_cluster
 from tests.e2e.space import Space
 from tests.images.test_publish import VERSION
@@ -54,6 +54,7 @@ def mine(tmp_path: Path) -> Path:
 def bare() -> Iterator[Platform]:
     """A cluster on which nobody has installed anything."""
     ensure_base_image(QUIET)
+    ensure_registry()
     for lock in _LOCKS:
         fetch_wheels(lock, QUIET)
     with second_cluster(f"readme-{os.getpid()}", pretended_gpus=2) as platform:

@@ -115,8 +115,8 @@ async def test_preloads_of_the_users_configuration_are_loaded_and_one_that_fails
     entry = mount(tmp_path / "mounted")
     configured = str([str(bad), str(good)])
     async with scheduler(tmp_path, entry, DASK_DISTRIBUTED__SCHEDULER__PRELOAD=configured) as (address, url):
-        await until((tmp_path / "setup").exists)
-        assert (tmp_path / "setup").read_text() == address
+        setup = tmp_path / "setup"
+        await until(lambda: setup.exists() and setup.read_text() == address)  # it is there before its text is
         assert (await get(f"{url}/health"))["error"] == ""
     assert (tmp_path / "teardown").exists()
 

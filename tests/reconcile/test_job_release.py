@@ -90,6 +90,11 @@ class Released(Operated):
         (running,) = self.jobs._running.values()
         return running.reconciler._job is not None
 
+    def is_seen_to_go(self) -> bool:
+        """Whether the job's loop has made a pass that knows that the job is being deleted."""
+        (running,) = self.jobs._running.values()
+        return running.reconciler._job is not None and running.reconciler._job.deleting
+
     def is_given_back(self) -> bool:
         """Whether nothing is done for the job any more."""
         return not self.jobs._running and not self.jobs._giving_back
@@ -110,6 +115,13 @@ class Released(Operated):
     async def do(self, action: Action) -> None:
         """Execute an action of the job's plan."""
         await self.executor.execute(seen(self.job), action, "1")
+
+    async def has_no_workers(self) -> None:
+        """See that there are none, and that the cluster's loop makes none."""
+        await becomes(self.workers, [])
+        for _ in range(3):
+            await self.is_passed()
+        assert self.workers() == []
 
     def workers(self) -> list[str]:
         """The workers that the API server has."""
@@ -197,10 +209,52 @@ async def test_a_suspended_job_that_runs_on_before_its_cluster_was_deleted_has_w
     job.edit_job(suspend=True, status={})
     job.begin_job()
     await becomes(lambda: fault.met, bool)
-    await becomes(job.workers, [])
+    await job.has_no_workers()
     job.edit_job(suspend=False)
     await becomes(job.workers, [f"{WORKER}0"])
     assert CLUSTER in job.server.objects
+
+
+async def test_it_has_them_also_where_another_process_of_it_held_its_cluster(job: Released):
+    """As where this operator did not lead in between: its holds outlive that, and its jobs' loops do not."""
+    job.registry.hold("default", "cluster-1", 400.0)
+    job.lose(f"{WORKER}0")
+    await job.has_no_workers()
+    job.begin_job()
+    await becomes(job.workers, [f"{WORKER}0"])
+
+
+async def test_a_job_that_is_being_deleted_makes_no_workers_in_place_of_those_that_were_ended(job: Released):
+    fault = job.server.fail("DELETE", "/gpudaskclusters/", BROKEN)
+    del job.server.objects[RUNNER]
+    job.jobs.runners.forget("default", "runner-1")
+    job.edit_job(suspend=True, status={})
+    job.begin_job()
+    await becomes(lambda: fault.met, bool)
+    body = job.server.objects[JOB]
+    deleted = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["foregroundDeletion"]}
+    job.jobs.jobs.upsert("default", job.server.put(JOB, body | {"metadata": body["metadata"] | deleted}))
+    await becomes(job.is_seen_to_go, bool)
+    await job.has_no_workers()
+
+
+async def test_a_job_that_ends_makes_none_either(job: Released):
+    """Its deadline is over while its cluster cannot be deleted."""
+    fault = job.server.fail("DELETE", "/gpudaskclusters/", BROKEN)
+    del job.server.objects[RUNNER]
+    job.jobs.runners.forget("default", "runner-1")
+    job.edit_job(suspend=True, status={})
+    job.begin_job()
+    await becomes(lambda: fault.met, bool)
+    await job.has_no_workers()
+    written = asyncio.Event()
+    status = job.server.fail("PATCH", f"/{JOB_PLURAL}/sums/status", until=written)
+    began = {"attempts": 1, "startTime": "2026-01-01T00:00:00Z"}
+    job.edit_job(suspend=False, activeDeadline="1s", status=began)
+    await becomes(lambda: status.met, bool)
+    await job.has_no_workers()
+    written.set()
+    await becomes(lambda: job.server.objects[JOB]["status"].get("phase"), "Failed")
 
 
 async def test_a_cluster_that_keeps_no_workers_goes_on_with_its_scheduler(job: Released):
@@ -381,7 +435,7 @@ async def test_a_cluster_that_was_deleted_is_gone_without_an_event_and_a_late_on
 
 async def test_a_cluster_that_is_gone_is_found_out_while_it_is_held(job: Released, monkeypatch: pytest.MonkeyPatch):
     """Its deletion failed, and no event tells that somebody else has deleted it: a job would wait for it."""
-    monkeypatch.setattr(loop, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(loop, "LOOK_SECONDS", 0.05)
     job.registry.hold("default", "cluster-1", 400.0)
     del job.server.objects[CLUSTER]
     await becomes(lambda: job.registry.find("default", "sums"), None)

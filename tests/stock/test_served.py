@@ -228,3 +228,17 @@ def test_of_many_bad_groups_some_are_converted_and_all_are_told(monkeypatch: pyt
     assert len(served.refused) == len(bad)
     assert looked_at <= MAX_POOLS + 2
     assert sum("not looked at" in why for why in served.refused.values()) == len(bad) - MAX_POOLS
+
+
+def test_a_cluster_that_has_our_defaults_keeps_them_and_a_new_pool_asks_for_nothing() -> None:
+    """Its pods would be replaced for it, which no new version of the operator does."""
+    served = serve(a_cluster(), [a_group("demo-more")]).spec
+    parts = [served["scheduler"], *served["pools"]]
+    assert [part["resources"] for part in parts] == [{}, {}, {}]
+
+    before = copy.deepcopy(served)
+    before["pools"].pop()
+    for part in (before["scheduler"], *before["pools"]):
+        del part["resources"]
+    merged = merged_spec(served, before)
+    assert ["resources" in part for part in (merged["scheduler"], *merged["pools"])] == [False, False, True]

@@ -75,6 +75,8 @@ class ClusterLoop:
     def hold(self, seconds: float, *, is_gone: bool = False) -> None:
         """Make no pass for so long, unless it is being deleted; 0 ends that. `is_gone`: whether it may not exist."""
         now = self._context.clock()
+        if not seconds:
+            self._copy.mark_doubtful()  # it was to be deleted
         self._held.until, self._held.look_at = now + seconds, now + (0.0 if is_gone else LOOK_SECONDS)
         self.wake()
 
@@ -299,8 +301,10 @@ class Registry:
             loop.hold(seconds)
 
     def end_hold(self, namespace: str, uid: str) -> None:
-        """Work for the cluster again."""
-        self.hold(namespace, uid, 0.0)
+        """Work for the cluster again, where it is held."""
+        key = owner_key(namespace, uid)
+        if self._held.pop(key, 0.0) > self._clock() and (loop := self._loops.get(key)) is not None:
+            loop.hold(0.0)
 
     def _note_count(self, key: str, body: Json) -> None:
         """Note when the status was seen to be counted anew: the next leader need not ask any other clock for that."""

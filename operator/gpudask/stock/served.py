@@ -147,6 +147,8 @@ def merged_spec(
     idle |= _object(served.get("idle"))
     if idle:
         merged["idle"] = idle
+    if "scheduler" in merged:
+        merged["scheduler"] = _with_defaults(merged["scheduler"], _object(present.get("scheduler")))
     there = present.get("pools")
     known = {pool.get("name"): pool for pool in there if isinstance(pool, dict)} if isinstance(there, list) else {}
     merged["pools"] = [
@@ -196,7 +198,15 @@ def own_limits(spec: Json) -> dict[str, str]:
     }
 
 
+def _with_defaults(part: Json, present: Json) -> Json:
+    """Without `resources` that ask for nothing, where the part has the defaults already: its pods need not go."""
+    if part.get("resources") == {} and "resources" not in present:
+        return {key: value for key, value in part.items() if key != "resources"}
+    return part
+
+
 def _with_size(pool: Json, present: Json, *, is_released: bool) -> Json:
+    pool = _with_defaults(pool, present)
     if "autoscale" in pool:
         return pool | {"autoscale": _object(present.get("autoscale")) | pool["autoscale"]}
     if is_released and "autoscale" in present:

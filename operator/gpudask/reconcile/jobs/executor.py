@@ -76,7 +76,6 @@ class JobExecutor:
         self._refusals = 0  # in a row
         self._is_refused_for_good = False  # and the pass does not know it yet
         self._deleted: set[str] = set()  # uids of clusters
-        self._held = ""  # the uid of a cluster that makes no workers, since its end is not through yet
         self._pause = Backoff(_FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS, context.random)
         self._gives_way_at: float | None = None  # on the operator's clock, while there is no room
         self._gave_way = 0  # times in a row
@@ -315,18 +314,13 @@ class JobExecutor:
         Raises:
             ApiError: the API server could not be reached, or refuses.
         """
-        self._hold(job, cluster)
+        self._clusters.hold(job.namespace, cluster.uid, HOLD_SECONDS)
         await _all(self._delete_resource(job, cluster), self.end_workers(job, cluster.uid))
 
-    def end_hold(self, job: Job) -> None:
-        """Nothing ends the cluster any more, as where its job runs on: let it make workers."""
-        held, self._held = self._held, ""
-        if held:
-            self._clusters.end_hold(job.namespace, held)
-
-    def _hold(self, job: Job, cluster: SeenCluster) -> None:
-        self._held = cluster.uid
-        self._clusters.hold(job.namespace, cluster.uid, HOLD_SECONDS)
+    def end_hold(self, job: Job, cluster: SeenCluster) -> None:
+        """Let a cluster make workers that was to end, and is not any more; one that was deleted stays as it is."""
+        if cluster.uid not in self._deleted:
+            self._clusters.end_hold(job.namespace, cluster.uid)
 
     async def _delete_resource(self, job: Job, cluster: SeenCluster) -> None:
         try:
@@ -339,7 +333,6 @@ class JobExecutor:
             self._clusters.cluster_deleted({"namespace": job.namespace, "name": cluster.name, "uid": cluster.uid})
             self._clusters.hold(job.namespace, cluster.uid, HOLD_SECONDS)
         self._deleted.add(cluster.uid)
-        self._held = ""  # nobody takes that back: the hold lapses by itself
         _LOG.info("%s: deleted its cluster", job.key)
 
     async def _is_there(self, job: Job, cluster: SeenCluster) -> bool:
@@ -354,7 +347,7 @@ class JobExecutor:
 
     async def _empty_cluster(self, job: Job, cluster: SeenCluster) -> None:
         """Have the cluster keep no workers, and end those that there are; they do not wait for it either."""
-        self._hold(job, cluster)
+        self._clusters.hold(job.namespace, cluster.uid, HOLD_SECONDS)
         await _all(self._keep_without_workers(job, cluster), self.end_workers(job, cluster.uid))
 
     async def _keep_without_workers(self, job: Job, cluster: SeenCluster) -> None:
@@ -367,7 +360,7 @@ class JobExecutor:
         if (body.get("spec") or {}).get("overrides") != overrides:
             body = await self._context.api.set_overrides(body, overrides, manager=MANAGER)
         self._clusters.cluster_written(body)
-        self.end_hold(job)  # its spec says so by now
+        self._clusters.end_hold(job.namespace, cluster.uid)  # its spec says so by now
 
     async def end_workers(self, job: Job, uid: str) -> None:
         """Delete the worker pods of the cluster with this `uid`, with a second of grace.

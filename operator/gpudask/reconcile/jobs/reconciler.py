@@ -160,8 +160,8 @@ class JobReconciler:
         if makes and version != self._copy.version:
             self._wake()
             return RESYNC_SECONDS
-        if not any(isinstance(action, DeleteCluster | EmptyCluster) for action in planned.actions):
-            self._executor.end_hold(job)
+        if seen.own is not None and _goes_on(job, planned):
+            self._executor.end_hold(job, seen.own)
         self.measurements.planned(seen, planned)
         failure = await self._execute(seen, planned, version)
         if planned.status != seen.status:
@@ -429,6 +429,12 @@ def is_empty(body: Json) -> bool:
     spec = _mapping(body, "spec")
     zero = {item.get("pool") for item in _objects(spec.get("overrides")) if item.get("replicas") == 0}
     return all(pool.get("name") in zero for pool in _objects(spec.get("pools")))
+
+
+def _goes_on(job: Job, planned: JobPlan) -> bool:
+    """Whether a job goes on with its cluster: nothing ends that one, or the job."""
+    is_ending = any(isinstance(action, DeleteCluster | EmptyCluster) for action in planned.actions)
+    return not (is_ending or job.deleting or planned.status.has_ended)
 
 
 def _controller(metadata: Json) -> str:
