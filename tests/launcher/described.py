@@ -78,3 +78,14 @@ def early(dask_worker: Any) -> Any:
 def driver_calls() -> list[tuple[str, str]]:
     """The calls of the stand-in driver: function, and in which thread."""
     return list(vars(threading)["calls"])
+
+
+def addresses(name: str, dask_scheduler: Any) -> list[str]:
+    """Of the scheduler's workers whose names begin so."""
+    return [row.address for row in dask_scheduler.workers.values() if str(row.name).startswith(name)]
+
+
+def dashboard_port(dask_scheduler: Any) -> int:
+    """Of the scheduler's only worker."""
+    [row] = dask_scheduler.workers.values()
+    return int(row.services["dashboard"])

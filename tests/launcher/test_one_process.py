@@ -76,8 +76,8 @@ class Worker:
 
     def addresses(self) -> list[str]:
         """Of the workers that it registered; the client's own copy may be an older one for a moment."""
-        rows = list(self.client.cluster.scheduler.workers.values())
-        return [row.address for row in rows if str(row.name).startswith(self.name)]
+        found: list[str] = self.client.run_on_scheduler(described.addresses, self.name)
+        return found
 
     def registered(self) -> Worker:
         """Wait until it is."""
@@ -243,8 +243,8 @@ def test_a_module_that_is_missing_ends_it_and_is_named_at_the_end_of_its_log(ima
 def test_bokeh_is_imported_after_the_workers_start_and_its_pages_are_there_then(image: Image):
     with image.worker("ours", environment=STAND_IN, preload=one_process()) as worker:
         assert worker.registered().run(described.modules, "bokeh") == []
-        [row] = image.client.cluster.scheduler.workers.values()
-        page = f"http://127.0.0.1:{row.services['dashboard']}/status"
+        port = image.client.run_on_scheduler(described.dashboard_port)
+        page = f"http://127.0.0.1:{port}/status"
         eventually(lambda: answers(page), "its page is there", show=lambda: worker.said)
 
 
