@@ -107,6 +107,16 @@ class Released(Operated):
         changes |= {} if status is None else {"status": status}
         self.jobs.jobs.upsert("default", self.server.put(JOB, body | changes))
 
+    async def suspend_in_vain(self) -> None:
+        """Let the job be suspended, without a runner: its workers end, and its cluster cannot be deleted."""
+        fault = self.server.fail("DELETE", "/gpudaskclusters/", BROKEN)
+        del self.server.objects[RUNNER]
+        self.jobs.runners.forget("default", "runner-1")
+        self.edit_job(suspend=True, status={})
+        self.begin_job()
+        await becomes(lambda: fault.met, bool)
+        await self.has_no_workers()
+
     def delete_job(self) -> None:
         """Somebody deletes the job, and the watch tells; nothing collects garbage."""
         del self.server.objects[JOB]
@@ -203,13 +213,7 @@ async def test_a_cluster_whose_end_fails_makes_no_workers_in_place_of_those_that
 
 
 async def test_a_suspended_job_that_runs_on_before_its_cluster_was_deleted_has_workers_again(job: Released):
-    fault = job.server.fail("DELETE", "/gpudaskclusters/", BROKEN)
-    del job.server.objects[RUNNER]
-    job.jobs.runners.forget("default", "runner-1")
-    job.edit_job(suspend=True, status={})
-    job.begin_job()
-    await becomes(lambda: fault.met, bool)
-    await job.has_no_workers()
+    await job.suspend_in_vain()
     job.edit_job(suspend=False)
     await becomes(job.workers, [f"{WORKER}0"])
     assert CLUSTER in job.server.objects
@@ -225,12 +229,7 @@ async def test_it_has_them_also_where_another_process_of_it_held_its_cluster(job
 
 
 async def test_a_job_that_is_being_deleted_makes_no_workers_in_place_of_those_that_were_ended(job: Released):
-    fault = job.server.fail("DELETE", "/gpudaskclusters/", BROKEN)
-    del job.server.objects[RUNNER]
-    job.jobs.runners.forget("default", "runner-1")
-    job.edit_job(suspend=True, status={})
-    job.begin_job()
-    await becomes(lambda: fault.met, bool)
+    await job.suspend_in_vain()
     body = job.server.objects[JOB]
     deleted = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["foregroundDeletion"]}
     job.jobs.jobs.upsert("default", job.server.put(JOB, body | {"metadata": body["metadata"] | deleted}))
@@ -240,13 +239,7 @@ async def test_a_job_that_is_being_deleted_makes_no_workers_in_place_of_those_th
 
 async def test_a_job_that_ends_makes_none_either(job: Released):
     """Its deadline is over while its cluster cannot be deleted."""
-    fault = job.server.fail("DELETE", "/gpudaskclusters/", BROKEN)
-    del job.server.objects[RUNNER]
-    job.jobs.runners.forget("default", "runner-1")
-    job.edit_job(suspend=True, status={})
-    job.begin_job()
-    await becomes(lambda: fault.met, bool)
-    await job.has_no_workers()
+    await job.suspend_in_vain()
     written = asyncio.Event()
     status = job.server.fail("PATCH", f"/{JOB_PLURAL}/sums/status", until=written)
     began = {"attempts": 1, "startTime": "2026-01-01T00:00:00Z"}

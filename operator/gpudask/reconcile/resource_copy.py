@@ -18,7 +18,7 @@ from gpudask.reconcile.context import Context
 # A copy older than this, or than the loss of a pod, is refreshed before pods are created from it: the cluster may be
 # deleted, and its pods with it.
 _FRESH_SECONDS = 5.0
-LOOK_SECONDS = 30.0  # between two looks at a cluster that gets no pods, and of whose end no event may tell
+LOOK_SECONDS = 30.0  # between two looks at a cluster that gets no pods: perhaps no event told of its end
 
 
 class Change(Enum):
