@@ -16,7 +16,7 @@ from gpudask.api.resource import Cluster
 from gpudask.api.status import Status, iso
 from gpudask.planning.ledger import counting
 from gpudask.planning.ledger.causes import Gone, Holder, holders, holders_unplanned
-from gpudask.planning.ledger.counting import Ledger, Seen, count, inherit
+from gpudask.planning.ledger.counting import Arrival, Ledger, Seen, count, inherit
 from gpudask.planning.ledger.totals import OTHERS, OWNERS, PoolCount
 from gpudask.planning.observed.pods import Ended, Pod, Retirement
 from gpudask.planning.plan import plan
@@ -657,7 +657,7 @@ def test_an_operator_that_saw_the_last_count_come_and_pods_go_needs_no_clock_but
     for uid in "abc":
         on.place(uid, rest=Cause.SPARE)
     on.count()
-    counted_at = on.now
+    came = Arrival(on.now, after=on.now - 15)
     on.wait(4)
     on.end("a")
     on.place("d")
@@ -668,23 +668,29 @@ def test_an_operator_that_saw_the_last_count_come_and_pods_go_needs_no_clock_but
     gone, ledger = tuple(on.gone), on.ledger
     on.ahead += step
     seen = Seen(tuple(on.pods.values()), on.now, None, 0.0, gone, ("gpu",), server_ahead=on.ahead)
-    on.ledger = inherit(seen, on.status, counted_at)
+    on.ledger = inherit(seen, on.status, came)
     counted = {cause: amount for cause, amount in on.ledger.of("gpu").seconds.items() if amount}
     assert counted == {Cause.SPARE: 4 + 20 + 20, Cause.STARTING: 6 + 10}
     assert ledger is not None
     assert sum(count(seen, on.ledger).of("gpu").seconds.values()) == 60, "what is gone is counted once"
 
 
-@pytest.mark.parametrize("late", [0.0, 0.1, 1.5, 12.0])
-def test_a_count_that_was_long_on_its_way_is_as_old_as_it_says(late: float):
-    """The API server hung while the last status of an operator was written, which was ended then."""
+@pytest.mark.parametrize(
+    ("late", "unheard"),
+    [(0.0, 0.0), (0.1, 0.0), (1.5, 0.0), (12.0, 0.0), (42.0, 44.0), (400.0, 415.0)],
+)
+def test_a_count_that_was_long_on_its_way_is_as_old_as_it_says(late: float, unheard: float):
+    """The API server hung while the last status of an operator was written, which was ended then.
+
+    Or nothing was heard of it for so many seconds, as through a connection that was cut.
+    """
     on = Operator()
     on.place("a", rest=Cause.SPARE)
     on.place("b", rest=Cause.SPARE)
     on.wait(5)
     on.count()
     on.wait(late)
-    came = on.now
+    came = Arrival(on.now, after=on.now - unheard)
     on.end("b")
     on.wait(8)
     seen = Seen(tuple(on.pods.values()), on.now, None, 0.0, tuple(on.gone), ("gpu",))

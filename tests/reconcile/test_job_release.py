@@ -398,7 +398,9 @@ async def test_a_deleted_job_that_has_no_cluster_any_more_asks_for_none(job: Rel
 async def test_a_cluster_that_a_job_leaves_behind_goes_on(job: Released):
     """As `kubectl delete --cascade=orphan` wants it; no event has told yet."""
     job.begin_job()
-    del job.server.objects[CLUSTER]["metadata"]["ownerReferences"]
+    body = job.server.objects[CLUSTER]
+    metadata = {key: value for key, value in body["metadata"].items() if key != "ownerReferences"}
+    job.server.put(CLUSTER, body | {"metadata": metadata})  # a copy: what the loops know has its owner yet
     looks = len(job.server.log)
     job.delete_job()
     await becomes(lambda: "GET gpudaskclusters sums" in job.server.log[looks:], bool)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gpudask.api.status import Status
+from gpudask.planning.ledger.counting import Arrival
 from gpudask.reconcile import loop as under_test
 from gpudask.reconcile.loop import Registry
 from tests.builders import a_manifest, a_pool, a_spec
@@ -139,12 +140,12 @@ class Loop:
     made: list[Loop]
 
     def __init__(self, *_: Any) -> None:
-        self.inherited: tuple[float | None, list[Any]] | None = None
+        self.inherited: tuple[Arrival | None, list[Any]] | None = None
         self.record = SimpleNamespace(inherit=lambda *_: None)
         self.made.append(self)
 
-    def inherit(self, counted_at: float | None, gone: Any) -> None:
-        self.inherited = counted_at, list(gone)
+    def inherit(self, came: Arrival | None, gone: Any) -> None:
+        self.inherited = came, list(gone)
 
     async def run(self) -> None:
         """Make no pass."""
@@ -177,6 +178,8 @@ async def test_a_standby_has_seen_the_last_count_come_and_pods_go_since(standby:
     registry.pod_gone(pod(of, "gpu", 0))
     standby.now = 50.0
     registry.pod_gone(pod(of, "gpu", 1))  # the count may have been on its way by then
+    standby.now = 58.0
+    registry.cluster_changed(body("2026-12-01T18:00:00.000Z"))  # somebody edited it
     standby.now = 60.0
     registry.cluster_changed(body("2026-12-01T18:00:50.000Z"))
     standby.now = 62.0
@@ -185,9 +188,25 @@ async def test_a_standby_has_seen_the_last_count_come_and_pods_go_since(standby:
     standby.now = 70.0
     registry.cluster_changed(body("2026-12-01T18:00:50.000Z"))  # somebody edited it
     registry.lead(standby.context)
-    ((counted_at, gone),) = [loop.inherited for loop in standby.loops]
-    assert counted_at == 1060.0
+    ((came, gone),) = [loop.inherited for loop in standby.loops]
+    assert came == Arrival(1060.0, after=1058.0)
     assert [(each.name, at) for each, at in gone] == [("demo-gpu-worker-1", 1050.0), ("demo-gpu-worker-3", 1062.0)]
+
+
+async def test_one_that_heard_nothing_for_long_knows_pods_that_went_before_the_count_that_came(
+    standby: SimpleNamespace,
+):
+    """Its connection was cut: the list that came at last has a count of just after it was."""
+    registry, of = standby.registry, cluster(a_pool("gpu", gpu={}), uid="u")
+    registry.cluster_changed(body("2026-12-01T18:00:00.000Z"))
+    standby.now = 20.0
+    registry.pod_gone(pod(of, "gpu", 0))
+    standby.now = 410.0
+    registry.cluster_changed(body("2026-12-01T18:00:02.000Z"))
+    registry.lead(standby.context)
+    ((came, gone),) = [loop.inherited for loop in standby.loops]
+    assert came == Arrival(1410.0, after=1010.0)
+    assert [(each.name, at) for each, at in gone] == [("demo-gpu-worker-0", 1020.0)]
 
 
 @pytest.mark.parametrize("counted_at", ["2026-12-01T18:00:00.000Z", None, 7, ["x"]])
@@ -196,6 +215,6 @@ async def test_one_that_found_the_last_count_there_asks_the_clocks(standby: Simp
     standby.now = 15.0
     standby.registry.pod_gone(pod(cluster(a_pool("gpu", gpu={}), uid="u"), "gpu", 0))
     standby.registry.lead(standby.context)
-    ((since, gone),) = [loop.inherited for loop in standby.loops]
-    assert since is None
+    ((came, gone),) = [loop.inherited for loop in standby.loops]
+    assert came is None
     assert [(each.name, at) for each, at in gone] == [("demo-gpu-worker-0", 1015.0)]

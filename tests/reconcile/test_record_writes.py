@@ -19,7 +19,7 @@ from gpudask.clients.flow_control import CLUSTER, FairQueue
 from gpudask.history.ends import gone_end
 from gpudask.history.unfinished import LastStatus
 from gpudask.planning.ledger.causes import Gone, Holder
-from gpudask.planning.ledger.counting import Ledger, Seen, count
+from gpudask.planning.ledger.counting import Arrival, Ledger, Seen, count
 from gpudask.planning.ledger.totals import PoolCount
 from gpudask.planning.observed.pods import Ended, Pod
 from gpudask.reconcile.records import store, writer
@@ -655,7 +655,7 @@ def a_last_status(name: str, gpu_seconds: float, at: float, ended: float | None 
     """What another operator had counted of a pool's two GPUs at a time, as it was seen to come."""
     row = PoolCount({Cause.SPARE: gpu_seconds}, gpus={Cause.SPARE: 2}).in_status(PoolStatus(name=name))
     status = Status(pools=[row], counted_at=iso(at))
-    return LastStatus.of({"status": status.model_dump(mode="json", by_alias=True)}, at, ended)
+    return LastStatus.of({"status": status.model_dump(mode="json", by_alias=True)}, Arrival(at, at), ended)
 
 
 def gpu_seconds(record: dict[str, Any]) -> float:
@@ -748,7 +748,7 @@ async def test_an_end_in_part_is_replaced_by_who_has_seen_all_and_by_nobody_else
         last = a_last_status("gpu", 220.0, NOW - 90.0, ended=NOW)
         ended = replace(holds, started=0.0, phase="Succeeded", finished_at=NOW - 50.0)
         closing.pods.clear()
-        last = last if saw_it_come else replace(last, counted_at=None)
+        last = last if saw_it_come else replace(last, came=None)
         await closing.record.close_anew([(ended, NOW + 40.0)], None, last)
     assert gpu_seconds(closing.body) == pytest.approx(told, abs=1.0)
     assert closing.body.get("unseenGpus", 0) == (0 if saw_it_come else 2), "a guess that stays says so"

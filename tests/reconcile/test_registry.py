@@ -14,6 +14,7 @@ import pytest
 
 from gpudask.api.resource import Identity
 from gpudask.history.unfinished import GonePods, LastStatus
+from gpudask.planning.ledger.counting import Arrival
 from gpudask.reconcile import loop as module
 from gpudask.reconcile.loop import Registry
 from gpudask.reconcile.supervisor import Supervisor
@@ -53,13 +54,13 @@ class Loop:
         self.over = asyncio.Event()
         self.record = Record(self.uid)
         self.last_count = "", 0.0
-        self.inherited: float | None = None
+        self.inherited: Arrival | None = None
 
     def resource_changed(self, body: Json) -> None:
         self.copies.append(body["metadata"]["resourceVersion"])
 
-    def inherit(self, counted_at: float | None, _gone: Any) -> None:
-        self.inherited = counted_at
+    def inherit(self, came: Arrival | None, _gone: Any) -> None:
+        self.inherited = came
 
     def pod_gone(self, *_: Any) -> None:
         pass
@@ -269,7 +270,8 @@ async def test_a_leader_that_was_frozen_knows_when_it_counted_though_it_hears_of
     registry.cluster_changed(body("a", 2) | {"status": {"countedAt": told}})
     registry.lead(here)
     await acting()
-    assert Loop.running[0].inherited == 1000.0 + inherited
+    assert (came := Loop.running[0].inherited) is not None
+    assert came.at == 1000.0 + inherited
 
 
 @pytest.mark.parametrize("leads", [False, True])

@@ -19,7 +19,7 @@ from gpudask.api.spec import History
 from gpudask.api.status import PoolStatus, Status
 from gpudask.history.pools import is_closed
 from gpudask.planning.ledger.causes import Holder
-from gpudask.planning.ledger.counting import Ledger, PodCount, Seen, inherit
+from gpudask.planning.ledger.counting import Arrival, Ledger, PodCount, Seen, inherit
 from gpudask.planning.ledger.totals import PoolCount
 from gpudask.planning.observed.pods import Pod
 
@@ -64,38 +64,38 @@ class GonePods:
 class LastStatus:
     """The last that was seen of a cluster: its status, which another operator wrote, and what its record needs.
 
-    `counted_at`: when the count in it was seen to come; None: it was there before. `ended`: when the cluster was seen
+    `came`: when the count in it was seen to come; None: it was there before. `ended`: when the cluster was seen
     deleted; None: it was there. Both by the operator's clock. `name`, `created`: the cluster's, and its
     creationTimestamp. `keep_seconds`: for how long its record is to stay; None: as long as any.
     """
 
     body: Json
-    counted_at: float | None
+    came: Arrival | None
     ended: float | None = None
     name: str = ""
     created: str = ""
     keep_seconds: float | None = None
 
     @classmethod
-    def of(cls, body: Json, counted_at: float | None, ended: float | None = None) -> LastStatus:
+    def of(cls, body: Json, came: Arrival | None, ended: float | None = None) -> LastStatus:
         """That of a cluster's body, of which nothing else is kept."""
         metadata, spec = body.get("metadata", {}), body.get("spec")
         name, created = (str(metadata.get(key, "")) for key in ("name", "creationTimestamp"))
         keep = None
         with contextlib.suppress(ValueError):  # it cannot be read: nothing was made by it
             keep = History.model_validate(spec.get("history", {}) if isinstance(spec, dict) else {}).keep_seconds
-        return cls({"status": body.get("status")}, counted_at, ended, name, created, keep)
+        return cls({"status": body.get("status")}, came, ended, name, created, keep)
 
     def shifted(self, seconds: float) -> LastStatus:
         """The same by a clock that is so many seconds ahead."""
-        counted_at, ended = (None if at is None else at + seconds for at in (self.counted_at, self.ended))
-        return replace(self, counted_at=counted_at, ended=ended)
+        came = None if self.came is None else self.came.shifted(seconds)
+        return replace(self, came=came, ended=None if self.ended is None else self.ended + seconds)
 
     def gone_on(self, seen: Seen) -> tuple[Status, Ledger]:
         """That status, and its ledger up to now; `seen` without pools."""
         status = parse_status(self.body)
         seen = replace(seen, pools=frozenset(row.name for row in status.pools))
-        return status, inherit(seen, status, self.counted_at, gone_by=self.ended)
+        return status, inherit(seen, status, self.came, gone_by=self.ended)
 
 
 def unfinished(record: Record, holders: Iterable[Holder], written: float) -> tuple[Status, Ledger]:

@@ -16,7 +16,7 @@ from gpudask.planning.actions import DeletePod, MarkRetiring, Plan, PoolPlan
 from gpudask.planning.conditions import with_conditions
 from gpudask.planning.degraded import refusal_message
 from gpudask.planning.ledger.causes import Gone, holders
-from gpudask.planning.ledger.counting import Ledger, Seen, count, inherit
+from gpudask.planning.ledger.counting import Arrival, Ledger, Seen, count, inherit
 from gpudask.planning.ledger.totals import OTHERS, PoolCount
 from gpudask.planning.observed.observation import Observation
 from gpudask.planning.observed.pods import Pod
@@ -40,11 +40,11 @@ def count_gpus(
     counted: Ledger | None = None,
     *,
     gone: tuple[Gone, ...] = (),
-    counted_at: float | None = None,
+    came: Arrival | None = None,
 ) -> Ledger:
     """The ledger after this pass. `counted`: what this process has counted so far; None: `before` is another one's.
 
-    `gone`: the pods that ended since. `counted_at`: as `inherit`'s.
+    `gone`: the pods that ended since. `came`: as `inherit`'s.
     """
     seen = Seen(
         holders(observation, plan),
@@ -55,7 +55,7 @@ def count_gpus(
         frozenset(pool.name for pool in observation.cluster.spec.pools),
         observation.server_ahead,
     )
-    return inherit(seen, before, counted_at) if counted is None else count(seen, counted)
+    return inherit(seen, before, came) if counted is None else count(seen, counted)
 
 
 def report(observation: Observation, plan: Plan, before: Status, counted: Ledger | None = None) -> Status:

@@ -24,7 +24,7 @@ from gpudask.mirror.objects import AUTOSCALER
 from gpudask.mirror.serving import Serving
 from gpudask.mirror.state import MirrorObject
 from gpudask.mirror.sync import Mirror
-from gpudask.planning.ledger.counting import WRITE_SECONDS
+from gpudask.planning.ledger.counting import Arrival
 from gpudask.planning.observed.pods import Pod
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.election import LONGEST_LEASE_SECONDS
@@ -87,9 +87,9 @@ class ClusterLoop:
             self._timer.cancel()
             self._timer = None
 
-    def inherit(self, counted_at: float | None, gone: Iterable[tuple[Pod, float]]) -> None:
+    def inherit(self, came: Arrival | None, gone: Iterable[tuple[Pod, float]]) -> None:
         """As the reconciler's."""
-        self._reconciler.inherit(counted_at, gone)
+        self._reconciler.inherit(came, gone)
 
     @property
     def last_count(self) -> tuple[str, float]:
@@ -190,8 +190,8 @@ class Registry:
         self._definitions: Definitions | None = None
         self._leads = False
         self._clock = clock  # by which that is noted which stands here alone:
-        # key -> a status' countedAt, and when it was seen to come
-        self._counted: dict[str, tuple[str, float | None]] = {}
+        # key -> a status' countedAt, when it was seen to come, and when it was last seen
+        self._counted: dict[str, tuple[str, Arrival | None, float]] = {}
         self._sent: dict[str, tuple[str, float]] = {}  # by key, the same of what a loop here has sent last
         self._held: dict[str, float] = {}  # by key: until when, on that clock
         self._gone = GonePods()  # by this clock; also those that a loop counts, which may have to leave that to others
@@ -308,22 +308,22 @@ class Registry:
 
     def _note_count(self, key: str, body: Json) -> None:
         """Note when the status was seen to be counted anew: the next leader need not ask any other clock for that."""
-        counted_at, known = _counted_at(body), self._counted.get(key)
-        if known is None:
-            self._counted[key] = counted_at, None
-        elif known[0] != counted_at:
-            self._counted[key] = counted_at, self._clock()
-            self._gone.forget(key, self._clock() - WRITE_SECONDS)  # it may have been on its way for so long
+        counted_at, known, now = _counted_at(body), self._counted.get(key), self._clock()
+        came = known[1] if known is not None else None
+        if known is not None and known[0] != counted_at:
+            came = Arrival(now, after=known[2])
+            self._gone.forget(key, came.sent_after)
+        self._counted[key] = counted_at, came, now
 
     def _start_loop(self, key: str, body: Json) -> None:
         metadata, context = body["metadata"], self._context
         if not self._leads or key in self._loops or context is None or not context.knows(metadata["namespace"]):
             return
         loop = self._loops[key] = ClusterLoop(context, body, self._definitions)
-        counted_at = self._seen_counted(key)
+        came = self._seen_to_come(key)
         gone, ahead = self._gone_of(key), context.clock() - self._clock()
-        last = LastStatus.of(body, counted_at).shifted(ahead)
-        loop.inherit(last.counted_at, gone)
+        last = LastStatus.of(body, came).shifted(ahead)
+        loop.inherit(last.came, gone)
         loop.record.inherit(last, gone)
         if (left := self._held.get(key, 0.0) - self._clock()) > 0:
             loop.hold(left, is_gone=True)  # a late event may have begun it, of one whose deletion no event tells
@@ -331,11 +331,11 @@ class Registry:
         task = self._tasks[key] = context.supervisor.start(loop.run, kind="cluster", name=name, may_end=True)
         task.add_done_callback(lambda done: self._ended(key, done))
 
-    def _seen_counted(self, key: str) -> float | None:
+    def _seen_to_come(self, key: str) -> Arrival | None:
         """When the count in a status was seen to come, by this clock; of our last one when it was made."""
-        text, came = self._counted[key]
+        text, came, _ = self._counted[key]
         sent, at = self._sent.pop(key, ("", 0.0))
-        return at if sent and sent == text else came
+        return Arrival(at, at) if sent and sent == text else came
 
     def _gone_of(self, key: str) -> tuple[tuple[Pod, float], ...]:
         """Its pods that are gone, and since when by the operator's clock, but for those that were long counted."""
@@ -484,13 +484,13 @@ class Registry:
 
     def _forget(self, key: str) -> None:
         """Forget a cluster that is gone, but for what may have to be told of its end."""
-        counted_at = self._seen_counted(key) if key in self._counted else None
+        came = self._seen_to_come(key) if key in self._counted else None
         body, _ = self._bodies.pop(key, None), self._counted.pop(key, None)
         self._held.pop(key, None)
         self._sent.pop(key, None)
         if body is not None:
             self._last.pop(key, None)
-            self._last[key] = LastStatus.of(body, counted_at, self._clock())
+            self._last[key] = LastStatus.of(body, came, self._clock())
             if len(self._last) > _LAST_KEPT:
                 del self._last[next(iter(self._last))]
             name = f"{body['metadata']['namespace']}/{body['metadata']['name']}"

@@ -27,7 +27,7 @@ from gpudask.planning.degraded import failure_message
 from gpudask.planning.drain import retirements
 from gpudask.planning.eviction import at_work
 from gpudask.planning.ledger.causes import Gone, ended_for_good, holders_unplanned
-from gpudask.planning.ledger.counting import Ledger, Seen, count, inherit
+from gpudask.planning.ledger.counting import Arrival, Ledger, Seen, count, inherit
 from gpudask.planning.observed.observation import Failure, Observation
 from gpudask.planning.observed.pods import Pod, current_scheduler
 from gpudask.planning.plan import plan
@@ -104,9 +104,9 @@ class Reconciler:
         self._live: set[str] = set()
         self._gone: list[Gone] = []  # since the last count
 
-    def inherit(self, counted_at: float | None, gone: Iterable[tuple[Pod, float]]) -> None:
+    def inherit(self, came: Arrival | None, gone: Iterable[tuple[Pod, float]]) -> None:
         """Note when another operator's status was seen to come, if it was, and which pods have gone, and when."""
-        self._status_writer.counted_at = counted_at
+        self._status_writer.came = came
         for pod, at in gone:
             self.pod_gone(pod, at)
 
@@ -316,9 +316,7 @@ class Reconciler:
         if self._status_writer.is_inherited and (soon := self._feed.first_answer_in):
             return soon  # a new leader knows less than the status has, for a moment
         writer, gone = self._status_writer, self._take_gone(observation.pods)
-        counted = count_gpus(
-            observation, planned, writer.status, writer.ledger, gone=gone, counted_at=writer.counted_at
-        )
+        counted = count_gpus(observation, planned, writer.status, writer.ledger, gone=gone, came=writer.came)
         status = report(observation, planned, writer.status, counted)
         writer.status, writer.ledger = status, counted
         self._measurements.passed(observation, planned, status)
@@ -381,7 +379,7 @@ class Reconciler:
             ahead,
         )
         if writer.ledger is None:
-            return inherit(seen, writer.status, writer.counted_at), now + ahead
+            return inherit(seen, writer.status, writer.came), now + ahead
         return count(seen, writer.ledger), now + ahead
 
     def _take_gone(self, pods: tuple[Pod, ...]) -> tuple[Gone, ...]:

@@ -9,7 +9,7 @@ from gpudask.api.status import Status, epoch
 from gpudask.clients.errors import ApiError
 from gpudask.planning import conditions
 from gpudask.planning.events import events
-from gpudask.planning.ledger.counting import Ledger
+from gpudask.planning.ledger.counting import Arrival, Ledger
 from gpudask.planning.observed.observation import Observation
 from gpudask.planning.status import counters, recount, without_counters, without_live_values, without_progress
 from gpudask.reconcile.context import Context
@@ -30,7 +30,7 @@ class StatusWriter:
     """The status of one cluster: as last computed (`status`), and as last written.
 
     `ledger`: what `status` counts; None: `status` is another operator's, or this one's before a restart. Then
-    `counted_at` is when it was seen to come, by this operator's clock; None: it was there before.
+    `came` is when it was seen to come, by this operator's clock; None: it was there before.
 
     A write is refused where somebody else, such as another operator, wrote the resource since `copy` saw it.
     """
@@ -45,7 +45,7 @@ class StatusWriter:
         self._allowed_at: float | None = None  # when the limiter allows live figures, once they are due
         self.status = written
         self.ledger: Ledger | None = None
-        self.counted_at: float | None = None
+        self.came: Arrival | None = None
 
     @property
     def is_inherited(self) -> bool:
@@ -65,7 +65,7 @@ class StatusWriter:
             self._written = there  # no other operator has counted since: what is known here is more
             return
         self._written = self.status = there
-        self.ledger = self.counted_at = None
+        self.ledger = self.came = None
 
     async def write(self, cluster: Cluster, observation: Observation, status: Status) -> float | None:
         """Write `status` if it is due; in how many seconds to look again, None where nothing changes by itself.

@@ -46,7 +46,7 @@ _NEVER = -1.0
 _STAMP_SECONDS = 1.0  # by which a stamp may be off: it has whole seconds, and another machine's clock
 # For how long a status may be on its way, as while the API server hangs; and how far the API server's time, as two
 # operators know it, may differ.
-WRITE_SECONDS, _CLOCKS_SECONDS = 30.0, 0.2
+_WRITE_SECONDS, _CLOCKS_SECONDS = 30.0, 0.2
 _BEHIND_SECONDS = 30.0  # for how long another operator may have counted a pod that had ended: its watch was behind
 _MOST = 1e18  # of a sum of shares: beyond it is none
 
@@ -140,6 +140,26 @@ class Seen:
         return {gone.uid: gone for gone in reversed(self.gone) if gone.uid not in holding}.values()
 
 
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """When a status was seen to come, `at`; and when the one before it was last seen, `after`. By an operator's clock.
+
+    The two are far apart where nothing was heard in between, as through a connection that was cut.
+    """
+
+    at: float
+    after: float
+
+    @property
+    def sent_after(self) -> float:
+        """The time before which it cannot have been sent."""
+        return min(self.at, self.after) - _WRITE_SECONDS
+
+    def shifted(self, seconds: float) -> Arrival:
+        """The same by a clock that is so many seconds ahead."""
+        return Arrival(self.at + seconds, self.after + seconds)
+
+
 def count(seen: Seen, before: Ledger) -> Ledger:
     """The ledger up to now, where this process has counted before."""
     adding = _Count(seen, before)
@@ -160,35 +180,35 @@ def count(seen: Seen, before: Ledger) -> Ledger:
     return adding.ledger()
 
 
-def inherit(seen: Seen, status: Status, counted_at: float | None = None, *, gone_by: float | None = None) -> Ledger:
+def inherit(seen: Seen, status: Status, came: Arrival | None = None, *, gone_by: float | None = None) -> Ledger:
     """The ledger up to now, where another process wrote `status`, or none did.
 
-    `counted_at`: when it was seen to come, by this operator's clock, where it was; else what the status says is
-    compared with the API server's time. `seen.gone`: the pods whose end this operator saw; those since then count until
-    then. `gone_by`: when pods whose end nobody saw were gone for sure; None: by now.
+    `came`: when it was seen to come, where it was; else what the status says is compared with the API server's time.
+    `seen.gone`: the pods whose end this operator saw; those since then count until then. `gone_by`: when pods whose end
+    nobody saw were gone for sure; None: by now.
     """
     written = epoch(status.counted_at)
-    since = _counted_since(None if written is None else written - seen.server_ahead, counted_at)
+    since = _counted_since(None if written is None else written - seen.server_ahead, came)
     since = _NEVER if since is None else min(since, seen.now)
     taking = _Takeover(seen, Ledger(since, {row.name: PoolCount.of(row) for row in status.pools}))
     for holder in sorted(seen.holders, key=lambda each: each.placed):
         # Both by Kubernetes' clocks, where neither was seen: ours may have learned of them only since.
-        by_stamps = counted_at is None and written is not None and holder.stamp
+        by_stamps = came is None and written is not None and holder.stamp
         taking.hold(holder, written - holder.stamp if by_stamps and written is not None else since - holder.placed)
     for gone in seen.ended():
         taking.end(gone)
     return taking.ledger(seen.now if gone_by is None else min(gone_by, seen.now))
 
 
-def _counted_since(told: float | None, came: float | None) -> float | None:
-    """When a status was counted, by the operator's clock, of which it is `told`, and which `came` at a time.
+def _counted_since(told: float | None, came: Arrival | None) -> float | None:
+    """When a status was counted, by the operator's clock, of which it is `told`, and which `came`.
 
-    It came no sooner than it was counted, and later where the API server kept it waiting: so far as it can have done
-    that, and as two clocks may differ, what is told stands. Beyond that the clocks are not to be believed.
+    It came no sooner than it was counted, and later where the API server kept it waiting, or nothing was heard for a
+    while: so far as that can be, and as two clocks may differ, what is told stands. Beyond that the clocks are wrong.
     """
     if told is None or came is None:
-        return told if came is None else came
-    return min(told, came) if came - WRITE_SECONDS <= told <= came + _CLOCKS_SECONDS else came
+        return told if came is None else came.at
+    return min(told, came.at) if came.sent_after <= told <= came.at + _CLOCKS_SECONDS else came.at
 
 
 def _had_ended(gone: Gone, since: float, pool: PoolCount) -> bool:
@@ -203,7 +223,7 @@ def _begun(placed: float, since: float, pool: PoolCount) -> float:
 
     Where that was no GPU, who counted may not have known of its node yet: a watch may be behind.
     """
-    is_behind = not sum(pool.gpus.values()) and since - placed <= WRITE_SECONDS
+    is_behind = not sum(pool.gpus.values()) and since - placed <= _WRITE_SECONDS
     return placed if is_behind else max(placed, since)
 
 

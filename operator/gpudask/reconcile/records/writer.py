@@ -129,7 +129,7 @@ class ClusterRecord:
 
     def inherit(self, last: LastStatus, gone: Iterable[tuple[Pod, float]]) -> None:
         """Go by another operator's status until a pass has counted; `gone`: pods gone since, and when."""
-        self._last, self._saw_all = last, last.counted_at is not None
+        self._last, self._saw_all = last, last.came is not None
         for pod, at in gone:
             self._note_gone(pod, at)
 
