@@ -46,15 +46,15 @@ def following(most: int) -> Json:
     return {"min": 0, "max": most, "idleTimeout": IDLE_TIMEOUT, "targetDuration": "1s"}
 
 
-def holding_gpus(name: str, count: int) -> Json:
-    """A pod, of no cluster, that holds `count` GPUs."""
+def holding_gpus(name: str, count: int, **limits: str) -> Json:
+    """A pod, of no cluster, that holds `count` GPUs, and what else it is given."""
     spec = _template()["spec"]
     (container,) = spec["containers"]
     container |= {
         "image": WORKER_IMAGE,
         "imagePullPolicy": "Never",
         "command": ["/usr/bin/sleep", "600"],
-        "resources": {"limits": {"nvidia.com/gpu": str(count)}},
+        "resources": {"limits": {"nvidia.com/gpu": str(count), **limits}},
     }
     metadata = {"name": name}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**spec, "restartPolicy": "Never"}}

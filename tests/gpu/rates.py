@@ -1,4 +1,4 @@
-"""`python -m tests.gpu.rates --gpus 2 [--scheduler ADDRESS]`: how fast frames of cuDF are merged and shuffled.
+"""`python - --gpus 2 [--scheduler ADDRESS] < rates.py`: how fast frames of cuDF are merged and shuffled.
 
 On the cluster at the address, or without one on `LocalCUDACluster`. Prints one line of JSON: GB/s of both inputs,
 from asking until all of the result is there; the median of some. The frames are in the devices' memory before.
@@ -19,14 +19,11 @@ ROWS_A_WORKER = 25_000_000
 """Of 16 bytes: a key and a value. `LocalCUDACluster` merged four times as many in 40 s, and it does so eight times."""
 _PARTS_A_WORKER = 4
 _REPEATS = 3
-METHODS = ("p2p", "tasks")
-"""Of moving rows: Dask's own choice, by way of the hosts' memory and disks, and from worker to worker."""
 _GPU = {"GPU": 1}
 
 
-def compared(here: Mapping[str, float], local: Mapping[str, float], method: str = METHODS[0]) -> str:
+def compared(here: Mapping[str, float], local: Mapping[str, float]) -> str:
     """The closing line's figures of rates in GB/s: here, and against `LocalCUDACluster`; `n/a` without a rate."""
-    here, local = ({name.removesuffix(f" {method}"): rate for name, rate in of.items()} for of in (here, local))
 
     def ratio(name: str) -> str:
         return f"{here[name] / local[name]:.2f}x" if here.get(name) and local.get(name) else "n/a"
@@ -35,8 +32,8 @@ def compared(here: Mapping[str, float], local: Mapping[str, float], method: str 
     return f"merge={merge} merge_vs_localcuda={ratio('merge')} shuffle_vs_localcuda={ratio('shuffle')}"
 
 
-def measure(gpus: int, rows: int) -> dict[str, float]:
-    """GB/s of a merge and of a shuffle by each method, as `merge p2p`, with the default client."""
+def measure(gpus: int, rows: int, method: str) -> dict[str, float]:
+    """GB/s of a merge and of a shuffle by this method of moving rows, with the default client."""
     import dask_cudf  # noqa: PLC0415 - `compared` needs no cuDF
     from distributed import wait  # noqa: PLC0415
 
@@ -59,12 +56,8 @@ def measure(gpus: int, rows: int) -> dict[str, float]:
             del result
         return sources * megabytes / 1e3 / statistics.median(seconds[1:])
 
-    rates = {}
-    for method in METHODS:
-        with dask.config.set({"dataframe.shuffle.method": method}):
-            rates[f"merge {method}"] = rate(lambda: left.merge(right, on="key"), 2)
-            rates[f"shuffle {method}"] = rate(lambda: left.shuffle("key"), 1)
-    return rates
+    with dask.config.set({"dataframe.shuffle.method": method}):
+        return {"merge": rate(lambda: left.merge(right, on="key"), 2), "shuffle": rate(lambda: left.shuffle("key"), 1)}
 
 
 def _table(part: int, rows: int, step: int) -> Any:
@@ -79,8 +72,10 @@ def main() -> int:
     """Measure, and print."""
     from distributed import Client  # noqa: PLC0415
 
-    parser = argparse.ArgumentParser(prog="python -m tests.gpu.rates", description=__doc__)
+    parser = argparse.ArgumentParser(prog="rates", description=__doc__)
     parser.add_argument("--scheduler", help="its address; default: LocalCUDACluster")
+    parser.add_argument("--protocol", default="tcp", help="of LocalCUDACluster (%(default)s)")
+    parser.add_argument("--method", default="p2p", choices=("p2p", "tasks"), help="by disks, or from worker to worker")
     parser.add_argument("--gpus", type=int, default=2)
     parser.add_argument("--rows", type=int, default=ROWS_A_WORKER, help="a worker")
     arguments = parser.parse_args()
@@ -90,10 +85,12 @@ def main() -> int:
         if address is None:
             from dask_cuda import LocalCUDACluster  # noqa: PLC0415
 
-            local = LocalCUDACluster(n_workers=arguments.gpus, protocol="tcp", resources=_GPU, dashboard_address=None)
+            local = LocalCUDACluster(
+                n_workers=arguments.gpus, protocol=arguments.protocol, resources=_GPU, dashboard_address=None
+            )
             address = closed.enter_context(local)
         closed.enter_context(client(address, timeout=120))
-        print(json.dumps(measure(arguments.gpus, arguments.rows)), flush=True)
+        print(json.dumps(measure(arguments.gpus, arguments.rows, arguments.method)), flush=True)
     return 0
 
 

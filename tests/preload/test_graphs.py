@@ -333,3 +333,25 @@ async def test_a_client_whose_graph_waits_is_heard(start, cannot):
     cluster.client._heartbeat()
     await until(lambda: cluster.scheduler.clients[cluster.client.id].last_seen > seen)
     assert not future.done()
+
+
+@pytest.mark.parametrize("wanted", [None, ["pickle", "error"]], ids=["by itself", "as the client wants it"])
+async def test_results_that_pass_through_the_scheduler_are_sent_by_way_of_the_host(start, wanted):
+    """By itself UCX sends those of a device to the device of who asks, and a scheduler has none."""
+    cluster = await start()
+    worker = await cluster.add("gpu-0")
+    sent, get_data = [], worker.handlers["get_data"]
+
+    async def noting(comm, *, serializers=None, **options):
+        sent.append(serializers)
+        return await get_data(comm, serializers=serializers, **options)
+
+    worker.handlers["get_data"] = noting
+    future = cluster.client.submit(int, 5, **GPU_TASK)
+    await wait(future)
+    if wanted is None:
+        assert await future == 5
+    else:
+        answer = await cluster.scheduler.handlers["gather"](keys=[future.key], serializers=wanted)
+        assert answer["status"] == "OK"
+    assert [list(each) for each in sent] == [wanted or ["dask", "pickle", "error"]]

@@ -44,6 +44,9 @@ logger = logging.getLogger("gpudask.preload")
 WAITING_MESSAGES = 10_000  # of one client; with more, or more bytes, it is not heard
 WAITING_BYTES = 2**30
 STATUS = "worker-status-change"
+# How workers send results to a scheduler, which may have no device to receive those of one: as over tcp, by way of the
+# host. By itself UCX has them go from device to device; Dask then asks for them again and again.
+_BY_HOST = ("dask", "pickle", "error")
 # What a client sends that names keys, or asks whether all that it has sent was processed
 ORDERED = MappingProxyType(
     {
@@ -68,6 +71,7 @@ class Graphs(Part):
         {
             "update_graph": ("client", "expr_ser", "keys", "internal_priority"),
             "broadcast": ("msg", "workers", "on_error"),
+            "gather": ("keys", "serializers"),
         }
     )
 
@@ -106,6 +110,7 @@ class Graphs(Part):
         self._change_status, handlers[STATUS] = handlers[STATUS], self.change_status
         calls: Any = self._scheduler.handlers
         self._broadcast, calls["broadcast"] = calls["broadcast"], self.broadcast
+        self._gather, calls["gather"] = calls["gather"], self.gather
         for op, does in ORDERED.items():
             if op in handlers:
                 handlers[op] = self._in_order(handlers[op], does, is_also_now=op == "cancel-keys")
@@ -124,6 +129,10 @@ class Graphs(Part):
         """Follow the handler `worker-status-change`: a worker that has come runs only then."""
         self._change_status(**message)
         self._reading.look_again()
+
+    async def gather(self, *, keys: Any, serializers: Any = None) -> Any:
+        """Narrow the handler `gather`: results that pass through here come as the host's bytes."""
+        return await self._gather(keys=keys, serializers=serializers or _BY_HOST)
 
     async def broadcast(self, *, msg: Any, workers: Any = None, **options: Any) -> Any:
         """Narrow the handler `broadcast`: what `Client.run` runs on all, and needs a device, runs where one is."""
