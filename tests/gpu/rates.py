@@ -85,8 +85,9 @@ def main() -> int:
         if address is None:
             from dask_cuda import LocalCUDACluster  # noqa: PLC0415
 
+            links = {} if arguments.protocol == "tcp" else {"enable_tcp_over_ucx": True, "enable_nvlink": True}
             local = LocalCUDACluster(
-                n_workers=arguments.gpus, protocol=arguments.protocol, resources=_GPU, dashboard_address=None
+                n_workers=arguments.gpus, protocol=arguments.protocol, resources=_GPU, dashboard_address=None, **links
             )
             address = closed.enter_context(local)
         closed.enter_context(client(address, timeout=120))

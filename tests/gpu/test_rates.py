@@ -17,7 +17,7 @@ from tests.gpu.rates import compared
 from tests.gpu.workers import needs
 
 _PROGRAM = Path(__file__).with_name("rates.py")
-_IN_POD = "/tmp/rates.py"  # a file: processes are spawned from it
+_IN_POD = "/tmp/rates.py"  # noqa: S108 - in a pod; a file, since processes are spawned from it
 _POD = {"cpu": "16", "memory": "64Gi"}
 _RATES_SECONDS = 170
 
