@@ -37,6 +37,24 @@ _LOG_SHOWN = 10_000  # characters
 _STARTED_SECONDS = 90  # by then it has started, or ended, also on a busy machine
 
 
+class StandingClock:
+    """A clock that stands still, but for the seconds that a test adds, however long the test itself takes."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def stop_clock(operator: Operator) -> StandingClock:
+    """Let the clock that an operator's passes go by stand from now on."""
+    assert operator._context is not None
+    clock = StandingClock(operator._context.clock())
+    operator._context.clock = clock
+    return clock
+
+
 class Stage:
     """One namespace. Its methods do what a person would, and say what is there."""
 
@@ -192,15 +210,15 @@ async def staged(kubeconfig: Path, namespace: str) -> AsyncIterator[Stage]:
 
 @contextlib.asynccontextmanager
 async def operating(
-    settings: Settings, election_clock: Callable[[], float] = time.monotonic, **timing: float
+    settings: Settings, election_clock: Callable[[], float] | None = None, **timing: float
 ) -> AsyncIterator[Operator]:
     """The operator in this process, with kopf around it, until the block ends.
 
     It has a thread and a loop of its own: kopf cancels every task of its loop when it ends. By `election_clock`
-    a Lease that nobody renews runs out.
+    a Lease that nobody renews runs out; by default none does, however long this machine does nothing for the operator.
     """
     operator = Operator(settings, **timing)
-    operator.election_clock = election_clock
+    operator.election_clock = election_clock or StandingClock()
     stop = threading.Event()
     loops: list[asyncio.AbstractEventLoop] = []
 

@@ -18,18 +18,9 @@ from gpudask.reconcile.operator import Operator
 from gpudask.settings import Settings
 from tests.builders import a_pool
 from tests.planning.builders import gpu_pool
-from tests.reconcile.stage import OperatorProcess, Stage, eventually, operating
+from tests.reconcile.stage import OperatorProcess, Stage, StandingClock, eventually, operating
 
 pytestmark = pytest.mark.api
-
-
-class Clock:
-    """A clock that stands still, but for what a test adds. Who goes by it sees no Lease run out by itself."""
-
-    seconds = 0.0
-
-    def __call__(self) -> float:
-        return self.seconds
 
 
 def named(settings: Settings, identity: str, lease: str = "gpudask") -> Settings:
@@ -60,7 +51,7 @@ async def test_a_clean_stop_hands_over_without_waiting_until_the_lease_has_run_o
     """How quickly is measured by `make bench-ha`."""
     async with operating(named(stage.settings, "second")) as second:
         await stage.becomes(lambda: holder(stage), "second")
-        async with operating(named(stage.settings, "third"), election_clock=Clock()) as third:
+        async with operating(named(stage.settings, "third")) as third:
             await stage.apply(a_pool(replicas=1))
             await stage.shows("Ready", "True AllReady")
             (election,) = (task for task in second._tasks if task.get_name().startswith("election "))
@@ -107,7 +98,7 @@ async def test_a_killed_one_that_is_started_again_goes_on_without_waiting(stage:
     with OperatorProcess(named(stage.settings, "pod"), tmp_path / "first.log"):
         await stage.apply(a_pool(replicas=1))
         await stage.shows("Ready", "True AllReady")
-    async with operating(named(stage.settings, "pod"), election_clock=Clock()):
+    async with operating(named(stage.settings, "pod")):
         await stage.apply(a_pool(replicas=2))
         await eventually(stage.names, lambda names: len(names) == 2, "it acts")
     assert (await lease(stage)).transitions == 0
@@ -117,7 +108,7 @@ async def test_a_killed_one_is_followed_by_another_when_its_lease_has_run_out(st
     with OperatorProcess(named(stage.settings, "first"), tmp_path / "first.log") as first:
         await stage.apply(a_pool(replicas=1))
         await stage.shows("Ready", "True AllReady")
-        clock = Clock()
+        clock = StandingClock()
         async with operating(named(stage.settings, "second"), election_clock=clock) as second:
             first.kill()
             await stage.apply(a_pool(replicas=2))
