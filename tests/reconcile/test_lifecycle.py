@@ -11,7 +11,7 @@ from gpudask.preload import files
 from gpudask.reconcile.operator import Operator
 from tests.builders import a_pool
 from tests.planning.builders import gpu_pool, scaled
-from tests.reconcile.stage import Stage, operating, stays
+from tests.reconcile.stage import Stage, eventually, operating, stays
 
 pytestmark = pytest.mark.api
 
@@ -78,7 +78,12 @@ async def test_pods_that_go_before_word_of_their_clusters_deletion_comes_are_not
     for pod in await stage.pods():  # as the garbage collector does, which runs beside the watches
         await stage.delete("pods", pod["metadata"]["name"], gracePeriodSeconds=0)
     await stays(stage.names, [], 2.0)
-    assert told, "the operator was not told at all"
+
+    async def of_its_end() -> list[str]:
+        return told
+
+    await eventually(of_its_end, bool, "the operator is told at last")
+    assert await stage.names() == []
 
 
 async def test_a_pod_deleted_by_hand_returns(stage: Stage, operator: Operator):
