@@ -97,13 +97,17 @@ async def test_sizes_stay_the_status_says_why_and_it_ends_by_itself(
 
 
 async def test_gpus_of_a_frozen_pool_are_given_up_after_the_time_that_was_set(stage: Stage, operator: Operator) -> None:
-    scheduler = await busy_gpus(stage, idle={"frozenFor": "1m"})
+    scheduler = await busy_gpus(
+        stage, idle={"frozenFor": "1h"}
+    )  # what is added below tells, and no time of this machine
     await hang_up(scheduler)
     await eventually(lambda: _size_reason(stage), lambda why: "not known" in why, "the demand is not known")
-    later(operator, 50)
-    await stays(lambda: stage.names(pool="gpu"), ["demo-gpu-worker-0"], 1.0)
-    later(operator, 15)
+    later(operator, 3000)
     await stage.patch("pods", "demo-gpu-worker-0", {"metadata": {"labels": {"look": "again"}}})
+    await stage.shows("Degraded", "True SchedulerUnreachable")  # so it was looked at since then
+    assert await stage.names(pool="gpu") == ["demo-gpu-worker-0"]
+    later(operator, 700)
+    await stage.patch("pods", "demo-gpu-worker-0", {"metadata": {"labels": {"look": "once-more"}}})
     await stage.becomes(lambda: stage.names(pool="gpu"), [], "its GPU is given back")
     assert await stage.names(pool="cpu") == ["demo-cpu-worker-0"]
 
