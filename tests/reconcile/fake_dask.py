@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from local.host.ports import is_free
+from tests.eventually import eventually_async
 
 PORT = 8787
 _NOBODYS = "127.255.255.254"
@@ -50,6 +51,7 @@ class FakeScheduler:
     """One scheduler process. `busy`: Dask names of pods with work; `stuck`: of pods whose drain does not end.
 
     `protocol`: 0 where there is no preload. `rows`: what else a pod's row says, by Dask name.
+    `seen`: the version that the last poll said it has.
     """
 
     address: str = field(default_factory=free_address)
@@ -73,6 +75,7 @@ class FakeScheduler:
     on_report: Callable[[], None] = lambda: None
     counter: int = 0
     polls: int = 0
+    seen: str = ""
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     _runner: web.AppRunner | None = None
 
@@ -111,6 +114,14 @@ class FakeScheduler:
             self.counter += 1
             self._changed.notify_all()
 
+    async def is_heard(self) -> None:
+        """Wait until who polls has taken in what was said last."""
+
+        async def seen() -> str:
+            return self.seen
+
+        await eventually_async(seen, lambda seen: seen == self.version, "what was said last is heard")
+
     async def want(self, unrunnable: int, *, running: int = 0, **resources: float) -> None:
         """The demand is now this, and nothing else."""
         row = {"resources": resources, "waiting": 0, "unrunnable": unrunnable, "processing": running}
@@ -141,6 +152,7 @@ class FakeScheduler:
     async def _demand(self, request: web.Request) -> web.Response:
         self.tokens.add(request.headers.get("Authorization", "").removeprefix("Bearer "))
         self.polls += 1
+        self.seen = request.query["seen"]
         if not self.protocol:
             raise web.HTTPNotFound
         if request.query["seen"] == self.version:
