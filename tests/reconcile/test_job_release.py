@@ -28,6 +28,7 @@ from tests.api.test_job import OWN, a_job
 from tests.clients.fake_api_server import Answer, FakeApiServer, refusal
 from tests.jobs.builders import seen
 from tests.reconcile.in_memory import CountedQueue, Operated, becomes
+from tests.virtual_time import VirtualPolicy
 
 CLUSTER = f"/apis/{API_VERSION}/namespaces/default/gpudaskclusters/sums"
 JOB = f"/apis/{API_VERSION}/namespaces/default/{JOB_PLURAL}/sums"
@@ -36,6 +37,12 @@ WORKER = "sums-cpu-worker-"
 BROKEN = refusal(500, "etcd is away", "InternalError")
 COMPLETE = {"type": "Complete", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
 LATER = refusal(429, "not now", "TooManyRequests", **{"Retry-After": "3600"})
+
+
+@pytest.fixture(scope="module")
+def event_loop_policy() -> VirtualPolicy:
+    """Back-offs pass at once, and take exactly as long as they should."""
+    return VirtualPolicy()
 
 
 class Released(Operated):
