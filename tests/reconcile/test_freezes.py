@@ -97,9 +97,8 @@ async def test_sizes_stay_the_status_says_why_and_it_ends_by_itself(
 
 
 async def test_gpus_of_a_frozen_pool_are_given_up_after_the_time_that_was_set(stage: Stage, operator: Operator) -> None:
-    scheduler = await busy_gpus(
-        stage, idle={"frozenFor": "1h"}
-    )  # what is added below tells, and no time of this machine
+    # It holds them for an hour, of which this test takes little.
+    scheduler = await busy_gpus(stage, idle={"frozenFor": "1h"})
     await hang_up(scheduler)
     await eventually(lambda: _size_reason(stage), lambda why: "not known" in why, "the demand is not known")
     later(operator, 3000)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gpudask.api.limits import Limits
-from gpudask.api.resource import JOB_PLURAL, LABEL_CLUSTER, LABEL_JOB
+from gpudask.api.resource import API_VERSION, JOB_PLURAL, LABEL_CLUSTER, LABEL_JOB
 from gpudask.clients.errors import ApiError
 from gpudask.reconcile.jobs import executor
 from gpudask.reconcile.operator import Operator
@@ -33,7 +33,7 @@ def jobs(stage: Stage) -> Jobs:
 async def test_a_job_runs_to_its_end_and_gives_everything_back_at_once(stage: Stage, jobs: Jobs, operator: Operator):
     await jobs.apply()
     await jobs.becomes("Running")
-    assert len(await stage.names("sums")) == 1
+    await stage.becomes(lambda: stage.names("sums"), ["sums-cpu-worker-0"])
     began = time.monotonic()
     stage.kubelet.exits["sums-runner-1"] = 0
     stage.kubelet.look_again()
@@ -85,8 +85,8 @@ async def test_suspended_it_holds_nothing_and_goes_on_afterwards(stage: Stage, j
     await jobs.patch(suspend=True)
     await jobs.becomes("Suspended")
     await stage.becomes(jobs.left, [], "nothing is left")
-    await jobs.patch(suspend=False)
     stage.kubelet.exits["sums-runner-2"] = 0
+    await jobs.patch(suspend=False)
     status = await jobs.becomes("Complete")
     assert status.get("failures", 0) == 0
     assert operator.leads
@@ -175,8 +175,8 @@ async def test_an_image_that_is_mended_while_the_job_waits_is_its_runners_too(
         return pod is not None and pod["metadata"]["uid"] != broken["metadata"]["uid"]
 
     await eventually(is_made_anew, bool, "the runner is made anew", seconds=LONG)
+    stage.kubelet.idle.clear()  # before the next scheduler comes, which the kubelet looks at once
     await jobs.hold_cluster([])
-    stage.kubelet.idle.clear()
     await jobs.becomes("Running")
     pod = await stage.get("pods", "sums-runner-1")
     assert pod is not None
@@ -258,25 +258,36 @@ async def test_jobs_whose_runners_fill_the_quota_make_room_for_each_other_and_al
     monkeypatch.setattr(executor, "GIVE_WAY_SPREAD_SECONDS", 8.0)
     monkeypatch.setattr(executor, "_FIRST_PAUSE_SECONDS", 10.0)
     names = ("sums", "products")
+    for name in names:
+        stage.kubelet.exits[f"{name}-runner-1"] = 0
+        await jobs.apply(name)  # before an operator runs: it begins with both, and neither has all it needs first
+    said: set[str] = set()
+    watching = asyncio.create_task(_watch(stage, said))
     async with operating(replace(stage.settings, limits=Limits(pods_per_namespace=2))):
-        for name in names:
-            stage.kubelet.exits[f"{name}-runner-1"] = 0
-            await jobs.apply(name)
-        said: set[str] = set()
 
         async def ended() -> set[str]:
-            there = await jobs.clusters()
-            for metadata in [item["metadata"] for item in await stage.list("pods")]:
+            pods = [item["metadata"] for item in await stage.list("pods")]
+            there = await jobs.clusters()  # after the pods: these are of no cluster that came since
+            for metadata in pods:
                 labels = metadata.get("labels", {})
                 is_runner = LABEL_JOB in labels
                 if not is_runner and labels.get(LABEL_CLUSTER) not in there:  # as Kubernetes' garbage collector does
                     with suppress(ApiError):
                         await stage.delete("pods", metadata["name"], gracePeriodSeconds=0)
             told = {name: await jobs.said(name) for name in names}
-            said.update(told.values())
             return {name for name, words in told.items() if words.startswith("Complete")}
 
         await eventually(ended, lambda found: found == set(names), "both have ended", seconds=2 * LONG)
+    watching.cancel()
     assert "Pending QuotaExceeded" in said, said
     assert "Pending GaveWay" in said, said
     assert jobs.twice() == {}
+
+
+async def _watch(stage: Stage, said: set[str]) -> None:
+    """Add each phase of the jobs with its reason, however short it lasts."""
+    path = f"/apis/{API_VERSION}/namespaces/{stage.namespace}/{JOB_PLURAL}"
+    async with aclosing(stage.api.stream(path, query={"watch": "true", "resourceVersion": "0"})) as events:
+        async for event in events:
+            status = event["object"].get("status", {})
+            said.add(f"{status.get('phase')} {status.get('reason')}")
