@@ -92,7 +92,7 @@ class Worker:
 
     def ended(self) -> int:
         """Wait for its exit code."""
-        return self.process.wait(60)
+        return self.process.wait(200)
 
 
 @pytest.fixture(scope="module")
@@ -241,8 +241,13 @@ def test_a_module_that_is_missing_ends_it_and_is_named_at_the_end_of_its_log(ima
 
 
 def test_bokeh_is_imported_after_the_workers_start_and_its_pages_are_there_then(image: Image):
-    with image.worker("ours", environment=STAND_IN, preload=one_process()) as worker:
+    text, go = one_process(), image.folder / "go"
+    moment = "await asyncio.sleep(DASHBOARD_SECONDS)"
+    assert moment in text
+    text = text.replace(moment, f"while not os.path.exists({str(go)!r}): await asyncio.sleep(0.1)")
+    with image.worker("ours", environment=STAND_IN, preload=text) as worker:
         assert worker.registered().run(described.modules, "bokeh") == []
+        go.touch()
         port = image.client.run_on_scheduler(described.dashboard_port)
         page = f"http://127.0.0.1:{port}/status"
         eventually(lambda: answers(page), "its page is there", show=lambda: worker.said)
