@@ -24,7 +24,7 @@ async def ends_at_any_moment(begin: Callable[[], Coroutine[Any, Any, Any]], happ
         if task.done():
             return
         task.cancel()
-        await asyncio.wait([task], timeout=1)
+        await asyncio.wait([task], timeout=60)
         assert task.cancelled(), f"cancelled {steps} turns after what it waits for, it goes on: {task}"
 
 
