@@ -47,14 +47,6 @@ class StandingClock:
         return self.seconds
 
 
-def stop_clock(operator: Operator) -> StandingClock:
-    """Let the clock that an operator's passes go by stand from now on."""
-    assert operator._context is not None
-    clock = StandingClock(operator._context.clock())
-    operator._context.clock = clock
-    return clock
-
-
 class Stage:
     """One namespace. Its methods do what a person would, and say what is there."""
 
