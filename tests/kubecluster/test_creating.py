@@ -27,8 +27,10 @@ def an_operator(server: fake.FakeServer, dask: SpecCluster) -> Iterator[None]:
 
     def work() -> None:
         while not done.wait(0.05):
-            for name in set(server.clusters) - {"demo"}:
-                server.clusters[name].setdefault("status", {"observedGeneration": 1})
+            for name, body in dict(server.clusters).items():  # one may be deleted while it is looked at
+                if name == "demo":
+                    continue
+                body.setdefault("status", {"observedGeneration": 1})
                 if not any(pod["metadata"]["name"].startswith(name) for pod in server.pods):
                     add_scheduler(server, dask, f"{name}-scheduler-00000")
 
