@@ -112,7 +112,7 @@ def test_deleted_is_a_cluster_whose_pods_have_ended(server: fake_server.FakeServ
     assert late.stderr.splitlines()[0] == "waiting: it is deleted, its pods end: demo-gpu-worker-0"
 
     del server.pods[0]
-    done = invoke("wait", "demo", "--for", "deleted", "--timeout", "20s")
+    done = invoke("wait", "demo", "--for", "deleted", "--timeout", "200s")
     assert (done.exit_code, done.stdout) == (Exit.OK, "gpudaskcluster.gpudask.dev/demo: deleted\n")
 
 
@@ -150,13 +150,15 @@ def test_who_may_not_list_pods_is_told_that_they_may_run(server: fake_server.Fak
 
 
 def test_what_is_not_there_yet_is_waited_for(server: fake_server.FakeServer):  # noqa: F811
-    making = threading.Timer(1.0, lambda: server.clusters.update(other=fake_server.cluster("other", "cpu")))
+    def make() -> None:
+        looked_at = f"{fake_server.CLUSTERS}/other"
+        eventually(lambda: server.requests.count(f"GET {looked_at}") > 1, "it has looked, said so, and looked again")
+        server.clusters["other"] = fake_server.cluster("other", "cpu")
+
+    making = threading.Thread(target=make)
     making.start()
-    try:
-        result = invoke("wait", "other", "--for", "created", "--timeout", "20s")
-    finally:
-        making.cancel()
-        making.join()
+    result = invoke("wait", "other", "--for", "created", "--timeout", "200s")
+    making.join()
 
     assert (result.exit_code, result.stdout) == (Exit.OK, "gpudaskcluster.gpudask.dev/other: created\n")
     assert result.stderr == "waiting: there is no cluster 'other' yet\n"

@@ -10,6 +10,7 @@ from distributed import Adaptive, SpecCluster
 
 from gpudask import KubeCluster, KubeClusterError
 from gpudask.kubecluster.timing import Timing
+from tests.eventually import eventually
 from tests.kubecluster import fake_server as fake
 from tests.kubecluster.conftest import until
 from tests.kubecluster.test_creating import an_operator
@@ -173,10 +174,17 @@ def test_close_waits_until_the_cluster_and_its_pods_are_gone(demo: fake.FakeServ
     left = fake.pod("mine-cpu-worker-0", "worker")
     left["metadata"]["ownerReferences"] = [{"uid": "uid-of-mine"}]
     demo.pods.append(left)
-    gone = threading.Timer(0.5, lambda: demo.pods.remove(left))
-    gone.start()
 
-    cluster.close(timeout=30)
+    def end() -> None:
+        eventually(lambda: "mine" not in demo.clusters, "the resource is deleted")
+        looks = demo.requests.count(f"GET {fake.PODS}")
+        eventually(lambda: demo.requests.count(f"GET {fake.PODS}") > looks + 1, "it looks for the pods, and again")
+        demo.pods.remove(left)
+
+    ending = threading.Thread(target=end)
+    ending.start()
+    cluster.close(timeout=200)
+    ending.join()
 
     assert left not in demo.pods
     assert "mine" not in demo.clusters
