@@ -1,5 +1,6 @@
 """A fake API server in front of a real Dask scheduler in this process."""
 
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -7,8 +8,14 @@ import pytest
 import yaml
 from distributed import Scheduler, SpecCluster, Worker
 
+from gpudask.kubecluster.display import Progress
+from gpudask.kubecluster.timing import Clock, Timing
 from tests.eventually import eventually_async
 from tests.kubecluster import fake_server
+
+_SECONDS = 120.0
+# For waits that are over soon or at once: the one answer that they get may take its time on a busy machine.
+PATIENT = Timing(least_request_seconds=120.0, scheduler_seconds=120.0)
 
 
 @pytest.fixture
@@ -56,6 +63,34 @@ def add_scheduler(server: fake_server.FakeServer, dask: SpecCluster, name: str, 
     host, port = dask.scheduler_address.removeprefix("tcp://").split(":")
     server.targets[name] = (host, int(port))
     server.pods.append(fake_server.scheduler_pod(name, **options))
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Each line that a wait had to show so far, also of one that is quiet."""
+    lines: list[str] = []
+    show = Progress.show
+
+    def noted(self: Progress, given: list[str]) -> None:
+        show(self, given)
+        lines.extend(given)
+
+    monkeypatch.setattr(Progress, "show", noted)
+    return lines
+
+
+def clock_until(happened: Callable[[], bool], what: str, *, at_most_seconds: float) -> Clock:
+    """A clock that stands still after `at_most_seconds` until it `happened`: no longer wait is over before that."""
+    began = time.monotonic()
+
+    def monotonic() -> float:
+        passed = time.monotonic() - began
+        if happened():
+            return passed
+        assert passed < _SECONDS, f"not within {_SECONDS:g} s: {what}"
+        return min(passed, at_most_seconds)
+
+    return Clock(monotonic=monotonic)
 
 
 async def until(condition: Callable[[], bool], what: str) -> None:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from distributed import SpecCluster, Worker
@@ -11,7 +12,7 @@ from gpudask.kubecluster.forward import route as routes
 from gpudask.kubecluster.timing import Timing
 from tests.eventually import eventually
 from tests.kubecluster import fake_server as fake
-from tests.kubecluster.conftest import add_scheduler
+from tests.kubecluster.conftest import PATIENT, add_scheduler, clock_until
 
 PASSING = pytest.mark.parametrize("status", [0, 429, 500, 504], ids=["reset", "429", "500", "504"])
 
@@ -20,6 +21,12 @@ def meanwhile(work: Callable[[], None]) -> threading.Thread:
     thread = threading.Thread(target=work)
     thread.start()
     return thread
+
+
+def until_said(shown: list[str], words: str, *, timeout_seconds: float) -> Timing:
+    """What a wait with this time limit takes as its own: that is over only once it had these words to show."""
+    clock = clock_until(lambda: any(words in line for line in shown), words, at_most_seconds=timeout_seconds / 2)
+    return replace(PATIENT, clock=clock, progress_seconds=0.0, workers_progress_seconds=0.1, busy_seconds=0.01)
 
 
 def asked(server: fake.FakeServer, times: int = 1) -> None:
@@ -47,8 +54,10 @@ def test_connecting_goes_on_when_the_api_server_is_back(server: fake.FakeServer,
 
 
 def test_connecting_tells_of_a_server_that_stays_away_and_ends_with_its_last_words(
-    server: fake.FakeServer, capsys: pytest.CaptureFixture[str]
+    server: fake.FakeServer, shown: list[str], capsys: pytest.CaptureFixture[str]
 ):
+    timing = until_said(shown, "the API server does not answer", timeout_seconds=3)
+
     def stop() -> None:
         asked(server, 3)
         server.broken = 503
@@ -57,7 +66,7 @@ def test_connecting_tells_of_a_server_that_stays_away_and_ends_with_its_last_wor
     with pytest.raises(
         KubeClusterError, match=r"not ready within 3 s: the API server does not answer: .*(503|restarting)"
     ):
-        KubeCluster.from_name("demo", timeout=3)
+        KubeCluster.from_name("demo", timeout=3, timing=timing)
     stopping.join()
     assert "cluster demo: the API server does not answer: " in capsys.readouterr().out
 
@@ -106,7 +115,7 @@ def test_a_status_that_speaks_of_a_scheduler_which_is_gone_is_not_believed(serve
     server.clusters["demo"]["status"] = BEHIND
 
     with pytest.raises(KubeClusterError, match="its status calls the scheduler ready, but none is") as raised:
-        KubeCluster.from_name("demo", timeout=0.5, quiet=True)
+        KubeCluster.from_name("demo", timeout=0.5, quiet=True, timing=PATIENT)
 
     assert "kubectl get pods -A -l app.kubernetes.io/name=gpudask" in raised.value.next_step
     assert not [request for request in server.requests if "portforward" in request]
@@ -152,9 +161,10 @@ def test_workers_are_waited_for_while_the_api_server_is_away(demo: fake.FakeServ
 
 
 def test_a_wait_for_workers_ends_with_the_api_servers_last_words(
-    demo: fake.FakeServer, capsys: pytest.CaptureFixture[str]
+    demo: fake.FakeServer, shown: list[str], capsys: pytest.CaptureFixture[str]
 ):
-    with KubeCluster.from_name("demo") as cluster:
+    timing = until_said(shown, "the API server does not answer", timeout_seconds=3)
+    with KubeCluster.from_name("demo", timing=timing) as cluster:
         demo.broken = 504
         said = r"1 of 2 workers of pool 'gpu' came within 3 s: the API server does not answer: .*(504|restarting)"
         with pytest.raises(KubeClusterError, match=said):
@@ -168,13 +178,15 @@ def test_who_may_not_read_the_cluster_waits_all_the_same(
     demo: fake.FakeServer,
     dask: SpecCluster,
     monkeypatch: pytest.MonkeyPatch,
+    shown: list[str],
     capsys: pytest.CaptureFixture[str],
     status: int,
 ):
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(demo.port))
     demo.clusters["demo"]["status"] = {"scheduler": {"ready": True, "address": dask.scheduler_address}}
-    with KubeCluster.from_name("demo") as cluster:
+    timing = until_said(shown, "why is not known", timeout_seconds=3)
+    with KubeCluster.from_name("demo", timing=timing) as cluster:
         demo.broken = status
         cluster.wait_for_workers(1, pool="gpu", timeout=60)
         with pytest.raises(KubeClusterError, match="1 of 2 workers of pool 'gpu' came within 3 s: why is not known"):
@@ -203,9 +215,10 @@ def test_a_pool_that_is_removed_ends_the_wait_for_its_workers(demo: fake.FakeSer
 
 
 def test_a_scheduler_that_is_not_reached_is_not_called_one_without_workers(
-    demo: fake.FakeServer, capsys: pytest.CaptureFixture[str]
+    demo: fake.FakeServer, shown: list[str], capsys: pytest.CaptureFixture[str]
 ):
-    with KubeCluster.from_name("demo", timing=Timing(scheduler_seconds=0.5)) as cluster:
+    timing = replace(until_said(shown, "the scheduler is not reached", timeout_seconds=4), scheduler_seconds=0.5)
+    with KubeCluster.from_name("demo", timing=timing) as cluster:
         demo.pods.clear()
         demo.cut_connections()
         with pytest.raises(KubeClusterError, match="2 workers did not come within 4 s: the scheduler is not reached"):
