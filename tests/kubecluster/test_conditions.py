@@ -225,8 +225,8 @@ def test_who_waits_for_a_scheduler_that_is_lost_hears_why(demo: fake.FakeServer,
         demo.clusters["demo"]["status"] = {"observedGeneration": 1, "conditions": []}
         demo.pods[:] = [lost]
         demo.cut_connections()
-        eventually(lambda: bool(warnings(caplog)), "a warning")
-        assert f"scheduler: no node can take it: {NO_NODE}" in warnings(caplog)[0]
+        eventually(lambda: bool(of_operator(caplog)), "a warning")
+        assert f"scheduler: no node can take it: {NO_NODE}" in of_operator(caplog)[0]
 
 
 def test_who_waits_for_more_workers_than_limits_allow_hears_so_at_once_and_at_the_end(
@@ -240,7 +240,7 @@ def test_who_waits_for_more_workers_than_limits_allow_hears_so_at_once_and_at_th
             cluster.wait_for_workers(5, timeout=2)
         cure = "Raise that, with scale() or adapt(): scale(5, pool='cpu'), or wait for 3"
         assert raised.value.next_step == cure
-        assert [cure in said for said in warnings(caplog)] == [True]
+        assert [cure in said for said in of_operator(caplog)] == [True]
 
 
 _TIMING = Timing()  # what programs have
@@ -347,15 +347,15 @@ def test_what_passes_at_once_and_counts_that_move_are_not_told(demo: fake.FakeSe
     with blocked(demo) as (cluster, _):
         tell(demo, reported(REPORTED["wrong case"][0]()))
         tell(demo, well)
-        steadily(lambda: warnings(caplog) == [], "nothing is told", seconds=0.8, show=lambda: warnings(caplog))
+        steadily(lambda: of_operator(caplog) == [], "nothing is told", seconds=0.8, show=lambda: warnings(caplog))
         for count in range(1, 4):
             says = demand(tasks(count, gpu=1), workers=(worker(CPU),))
             tell(demo, reported(status_of(seen(MIXED, HEAD, CPU, says=says))))
             eventually(lambda: f"{count} task" in repr(cluster), "the present count is shown")  # noqa: B023
-        assert len(warnings(caplog)) == 1
+        assert len(of_operator(caplog)) == 1
         says = demand(tasks(2, gpus=1), workers=(worker(CPU),))
         tell(demo, reported(status_of(seen(MIXED, HEAD, CPU, says=says))))
-        eventually(lambda: len(warnings(caplog)) == 2, "another kind is other news")
+        eventually(lambda: len(of_operator(caplog)) == 2, "another kind is other news")
         tell(demo, well)
         eventually(lambda: "did you mean" not in repr(cluster), "it is well again")
 
