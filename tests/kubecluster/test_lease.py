@@ -13,6 +13,7 @@ from gpudask import KubeCluster, KubeClusterError
 from gpudask.api.spec import Spec
 from gpudask.kubecluster.manifest import Shutdown
 from gpudask.kubecluster.forward import route as routes
+from gpudask.kubecluster.timing import Timing
 from gpudask.preload import clients
 from tests.eventually import eventually
 from tests.kubecluster import fake_server as fake
@@ -157,7 +158,11 @@ def watched(dask: SpecCluster) -> Iterator[Any]:
 
 
 def test_one_without_a_client_is_seen_and_asks_the_api_server_nothing(demo: fake.FakeServer, dask: SpecCluster):
-    with KubeCluster.from_name("demo", quiet=True, scheduler_sync_interval=0.5), watched(dask) as absent:
+    # Some seconds after the start the forwarded port begins a watch over its pods, which is not of this.
+    timing = Timing(forward_look_seconds=3600.0)
+    found = KubeCluster.from_name("demo", quiet=True, scheduler_sync_interval=0.5, timing=timing)
+    with found, watched(dask) as absent:
+        eventually(lambda: bool(demo.watchers), "the program watches its cluster")
         eventually(lambda: absent() == 0, "it is seen")
         asked = len(demo.requests)
         for _ in range(3):
