@@ -64,7 +64,7 @@ async def test_a_plugin_that_takes_longer_than_its_caller_waits_is_not_begun_ane
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
                 await api.clusters()
-    assert login.count == 2, "the one of the start, and one that all three wait for"
+    await until(lambda: login.count == 2, "the one of the start, and one that all three wait for")
     login.open()
 
     assert len(await api.clusters()) == 1
