@@ -225,10 +225,11 @@ def test_a_hold_ends_by_itself_unless_its_program_renews_it(demo: fake.FakeServe
 )
 def test_a_hold_is_renewed_when_one_above_it_ends_before(seconds: tuple[float, ...], expected: float):
     now = datetime.now(UTC)
+    timing = Timing(clock=Clock(now=lambda: now))
     entries = tuple(
         {"by": str(number), "until": (now + timedelta(seconds=end)).isoformat()} for number, end in enumerate(seconds)
     )
-    assert holds._until_renewal(Holds(entries=entries), Timing()) == pytest.approx(expected, abs=1)
+    assert holds._until_renewal(Holds(entries=entries), timing) == pytest.approx(expected, abs=1)
 
 
 def test_a_hold_that_somebody_changed_is_neither_renewed_nor_given_back(
