@@ -129,7 +129,7 @@ class FakeServer:
         self._silent |= self._sockets
 
     def tell(self, kind: str, body: Json) -> None:
-        """Send a change to those that watch: the object as it is now, whatever the test does to it before it is sent."""
+        """Send a change to those that watch: the object as it is now, whatever becomes of it before it is sent."""
         change = {"type": kind, "object": copy.deepcopy(body)}
         for queue in list(self.watchers):
             self._loop.call_soon_threadsafe(queue.put_nowait, change)

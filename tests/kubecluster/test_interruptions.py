@@ -180,6 +180,7 @@ def test_who_may_not_read_the_cluster_waits_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
     shown: list[str],
     capsys: pytest.CaptureFixture[str],
+    *,
     status: int,
 ):
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
