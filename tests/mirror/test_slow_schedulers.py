@@ -6,12 +6,21 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from gpudask.api import Json
 from gpudask.api.reasons import Reason
 from gpudask.mirror.definitions import Definitions
 from gpudask.mirror.serving import Serving
 from gpudask.mirror.takeover import SETTLE_SECONDS, Takeover
 from tests.mirror.test_leftovers import CLUSTER, SCHEDULER, a_pod
+from tests.virtual_time import VirtualPolicy
+
+
+@pytest.fixture(scope="module")
+def event_loop_policy() -> VirtualPolicy:
+    """A pass waits for a part of a second, and that passes at once."""
+    return VirtualPolicy()
 
 
 class Slow:
