@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import datetime as dt
 import ssl
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
 
@@ -26,8 +27,10 @@ from tests.metrics.reading import read, value
 
 
 @contextlib.asynccontextmanager
-async def serving(metrics: Metrics | None = None, **options: str) -> AsyncIterator[MetricsServer]:
-    server = MetricsServer(metrics or Metrics(), Options(0, **options), look_seconds=0.02)
+async def serving(
+    metrics: Metrics | None = None, clock: Callable[[], float] = time.monotonic, **options: str
+) -> AsyncIterator[MetricsServer]:
+    server = MetricsServer(metrics or Metrics(), Options(0, **options), look_seconds=0.02, clock=clock)
     task = asyncio.create_task(server.run())
     try:
         yield server
@@ -206,8 +209,13 @@ async def test_until_there_is_a_certificate_nothing_is_served(tmp_path: Path):
         assert (await get(server, trust=trusted))[0] == 200
 
 
+def no_time_passes() -> float:
+    """The clock of readers without a pause, however long their readings take."""
+    return 100.0
+
+
 async def test_who_reads_without_pause_is_told_to_wait():
-    async with serving() as server:
+    async with serving(clock=no_time_passes) as server:
         seen = [(await get(server))[0] for _ in range(20)]
         assert seen[0] == 200
         assert 429 in seen
@@ -215,7 +223,7 @@ async def test_who_reads_without_pause_is_told_to_wait():
 
 async def test_one_who_reads_without_pause_keeps_nobody_else_out():
     async with contextlib.AsyncExitStack() as stack:
-        server = await stack.enter_async_context(serving())
+        server = await stack.enter_async_context(serving(clock=no_time_passes))
         fast = [await stack.enter_async_context(asked(server)) for _ in range(20)]
         assert 429 in fast
         assert await stack.enter_async_context(asked(server, address="127.0.0.2")) == 200

@@ -10,7 +10,9 @@ import asyncio
 import hmac
 import logging
 import ssl
+import time
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -44,12 +46,20 @@ class Options:
 
 
 class MetricsServer:
-    """Serves `metrics` while `run` runs."""
+    """Serves `metrics` while `run` runs. By `clock`, in seconds, readers have their rate."""
 
-    def __init__(self, metrics: Metrics, options: Options, *, look_seconds: float = _LOOK_SECONDS) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        options: Options,
+        *,
+        look_seconds: float = _LOOK_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._metrics = metrics
         self._options = options
         self._look_seconds = look_seconds
+        self._clock = clock
         self._certificate = _Certificate(Path(options.tls)) if options.tls else None
         self._readers = Readers()
         self._runner: web.AppRunner | None = None
@@ -89,7 +99,7 @@ class MetricsServer:
         if self._options.token and not _is_authorized(request, Path(self._options.token)):
             return web.Response(status=HTTPStatus.UNAUTHORIZED, headers={"WWW-Authenticate": "Bearer"})
         peer = request.remote or ""
-        if not self._readers.admit(peer, asyncio.get_running_loop().time()):
+        if not self._readers.admit(peer, self._clock()):
             return web.Response(status=HTTPStatus.TOO_MANY_REQUESTS, headers={"Retry-After": "5"})
         try:
             async with asyncio.timeout(_READ_SECONDS):
