@@ -33,6 +33,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._clock.passed
 
+    def hold(self, seconds: float) -> None:
+        """Let so many seconds pass in which nothing runs: what is due meanwhile comes late."""
+        self._clock.passed += seconds
+
 
 class VirtualPolicy(asyncio.DefaultEventLoopPolicy):
     """Makes such loops: for a module's fixture `event_loop_policy`, all of whose tests then run in virtual time."""

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable
+
+import pytest
 
 from gpudask.metrics.event_loop import EventLoopLag
-from tests.eventually import eventually_async
+from tests.virtual_time import VirtualLoop, in_virtual_time
 
 
-def _of(lag: EventLoopLag) -> Callable[[], Awaitable[float]]:
-    async def look() -> float:
+def test_what_holds_the_loop_is_its_lag():
+    async def measured() -> float:
+        loop, lag = asyncio.get_running_loop(), EventLoopLag()
+        assert isinstance(loop, VirtualLoop)
+        assert lag.seconds == 0.0
+        task = asyncio.create_task(lag.run())
+        await asyncio.sleep(1.2)
+        assert lag.seconds == 0.0, "nothing has held it yet"
+        loop.hold(0.4)
+        await asyncio.sleep(2.0)
+        task.cancel()
         return lag.seconds
 
-    return look
-
-
-async def test_what_holds_the_loop_is_its_lag():
-    lag = EventLoopLag()
-    assert lag.seconds == 0.0
-    task = asyncio.create_task(lag.run())
-    await asyncio.sleep(0.4)
-    time.sleep(0.4)  # noqa: ASYNC251 - it holds the loop
-    await eventually_async(_of(lag), lambda seconds: seconds >= 0.25, "the time for which it was held")
-    task.cancel()
+    assert in_virtual_time(measured()) == pytest.approx(0.1), "it comes at 1.6 s to what was due at 1.5 s"
