@@ -16,6 +16,7 @@ from .cluster import GPU, pod_name, until
 
 pytestmark = pytest.mark.dask
 RUNS = []
+HANGS_SECONDS = 120  # who has not heard by then waits for ever
 
 
 @pytest.fixture(autouse=True)
@@ -39,12 +40,12 @@ def home(cluster):
     return cluster.scheduler.address.rpartition("/")[2].rpartition(":")[0]
 
 
-async def leave(cluster, pod, seconds=20):
+async def leave(cluster, pod):
     """Ask for leave as the hook does, without the token; the reason once it is given."""
     url = cluster.url("leaving").replace("127.0.0.1", home(cluster))
     async with (
         aiohttp.ClientSession() as http,
-        http.post(url, params={"pod": pod_name(pod)}, timeout=aiohttp.ClientTimeout(seconds)) as response,
+        http.post(url, params={"pod": pod_name(pod)}, timeout=aiohttp.ClientTimeout(HANGS_SECONDS)) as response,
     ):
         assert response.status == 200, await response.text()
         return (await response.json())["why"]
@@ -91,13 +92,14 @@ async def test_all_workers_of_a_pod_are_drained_before_it_goes(start, monkeypatc
     assert await busy == 0
 
 
-async def test_a_pod_that_the_operator_drained_or_nobody_knows_waits_for_nothing(start):
+async def test_a_pod_that_the_operator_drained_or_nobody_knows_waits_for_nothing(start, monkeypatch):
+    monkeypatch.setattr(termination, "LISTED_SECONDS", 3600.0)  # longer than anybody waits here
     cluster = await start()
     drained = await cluster.add("cpu-0")
     await cluster.desire("cpu-0")
     await cluster.until_retiring(drained, "drained")
-    assert await leave(cluster, "cpu-0", seconds=2) == "it is drained"
-    assert await leave(cluster, "cpu-7", seconds=2) == "no worker of it is known"
+    assert await leave(cluster, "cpu-0") == "it is drained"
+    assert await leave(cluster, "cpu-7") == "no worker of it is known"
 
 
 async def test_the_operators_list_does_not_call_back_a_pod_that_ends(start):
@@ -170,7 +172,7 @@ async def test_the_hook_itself_waits_for_the_drain_and_then_ends_in_a_blink(star
     future = cluster.client.submit(hold, 0, "go", workers=[ending.address], pure=False)
     await until(lambda: RUNS)
     path = f"/gpudask/v1/leaving?pod={pod_name('cpu-0')}"
-    arguments = [home(cluster), str(cluster.scheduler.http_server.port), path, "20"]
+    arguments = [home(cluster), str(cluster.scheduler.http_server.port), path, str(HANGS_SECONDS)]
     hook = subprocess.Popen([sys.executable, "-IS", "-c", disruption.SCRIPT, *arguments])  # noqa: ASYNC220
     await until(lambda: cluster.state(ending).status.name == "closing_gracefully")
     assert hook.poll() is None
