@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -105,27 +105,36 @@ async def test_until_it_is_told_it_asks_again_for_what_it_was_not_told():
 
 
 class Slow:
-    """A value that takes its time to be pickled; it counts how often."""
+    """A value that is pickled once the test lets it be; it counts how often."""
 
     __module__ = "numpy.look_alike"  # of the allow-list
-    pickled: list[float] = []  # noqa: RUF012 (one list for all is the point)
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
+    pickled = 0
+    may_be_pickled = threading.Event()
 
     def __reduce__(self) -> Any:
-        Slow.pickled.append(self.seconds)
-        time.sleep(self.seconds)
+        Slow.pickled += 1
+        Slow.may_be_pickled.wait(60)
         return int, ()
 
 
-async def test_a_worker_answers_with_what_it_has_and_pickles_no_slow_value_twice():
-    Slow.pickled.clear()
-    worker: Any = SimpleNamespace(data={"a": 1, "slow": Slow(0.5), "b": 2})
-    said = await gpu_results.examine(["a", "gone", "slow", "b"], 0.1, worker)
+async def test_a_worker_answers_with_what_it_has_and_pickles_no_slow_value_twice(monkeypatch):
+    now, hour = 0.0, 3600.0
+    monkeypatch.setattr(gpu_results, "time", SimpleNamespace(monotonic=lambda: now))
+
+    class Data(dict[str, Any]):
+        def __getitem__(self, key: str) -> Any:
+            nonlocal now
+            now += hour if key == "slow" else 0.0  # the time is over once it is its turn
+            return super().__getitem__(key)
+
+    worker: Any = SimpleNamespace(data=Data(a=1, slow=Slow(), b=2))
+    said = await gpu_results.examine(["a", "gone", "slow", "b"], hour, worker)
     assert (dict(said["needs"]), said["gone"], said["slow"]) == ({"a": ""}, ["gone"], ["slow"])
-    said = await gpu_results.examine(["b"], 0.1, worker)
+    said = await gpu_results.examine(["b"], hour, worker)
     assert dict(said["needs"]) == {"b": ""}
-    while said["slow"] or "slow" not in dict(said["needs"]):
-        said = await gpu_results.examine(["slow"], 0.1, worker)
-    assert Slow.pickled == [0.5]
+    said = await gpu_results.examine(["slow"], 0.0, worker)
+    assert said["slow"] == ["slow"], "it goes on"
+    Slow.may_be_pickled.set()
+    said = await gpu_results.examine(["slow"], hour, worker)
+    assert dict(said["needs"]) == {"slow": ""}
+    assert Slow.pickled == 1
