@@ -64,7 +64,7 @@ async def test_one_that_somebody_deleted_is_not_left(body: Json | None, there: b
 async def test_it_waits_until_all_is_gone():
     answers: list[Json] = [{"items": [cluster("a")]}, {"items": []}]
     watch = Watch(lambda path: {"items": []} if path.endswith("/pods") else answers.pop(0), "lab")
-    await watch.until_gone(30)
+    await watch.until_gone(3600)
     assert answers == []
     assert watch.seen.left == {}
 
