@@ -63,7 +63,7 @@ async def seen_by_kopf(info: credentials.KubeContext, count: int) -> list[Json]:
     auth.vault_var.set(vault)
     settings = kopf.OperatorSettings()
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             events = watching.infinite_watch(settings=settings, resource=RESOURCE, namespace=None)
             async with aclosing(events):  # type: ignore[type-var]
                 async for event in events:
