@@ -109,7 +109,9 @@ async def test_an_unknown_version_is_answered_at_once(start, monkeypatch):
     monkeypatch.setattr(routes, "MAX_WAIT_SECONDS", 3600.0)
     cluster = await start()
     seen = "Scheduler-of-yesterday/3"
-    answer = await in_time(cluster.demand(seen=seen, wait=3600), "the answer to whoever saw another scheduler's version")
+    answer = await in_time(
+        cluster.demand(seen=seen, wait=3600), "the answer to whoever saw another scheduler's version"
+    )
     assert answer["version"].startswith(cluster.scheduler.id + "/")
     assert answer["scheduler_id"] == cluster.scheduler.id
 
