@@ -78,6 +78,44 @@ async def test_a_cancellation_that_nobody_meant_for_it_ends_it_not():
     assert (work.runs, supervisor.restarts["feed"]) == (3, 2)
 
 
+async def test_what_fails_as_it_is_cancelled_does_not_begin_again(caplog):
+    time, begun = Time(), asyncio.Event()
+
+    async def work() -> None:
+        is_first = not begun.is_set()
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if is_first:
+                raise RuntimeError("its connection is gone") from None
+            raise
+
+    supervisor = Supervisor(time.sleep, lambda: time.now)
+    task = supervisor.start(work, kind="log", name="demo")
+    await begun.wait()
+    task.cancel()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not supervisor.restarts
+    assert task.cancelled()
+    assert "its connection is gone" in caplog.text, "a defect is told all the same"
+
+
+async def test_whatever_runs_still_ends_with_the_supervisor():
+    supervisor, begun = Supervisor(), asyncio.Event()
+
+    async def work() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    tasks = [supervisor.start(work, kind="log", name="demo"), supervisor.start(work, kind="feed", name="demo")]
+    await begun.wait()
+    await supervisor.stop()
+    assert all(task.cancelled() for task in tasks)
+    await supervisor.stop()
+
+
 async def test_what_may_not_end_begins_again_when_it_returns():
     time = Time()
     again = asyncio.Event()

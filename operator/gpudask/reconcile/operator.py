@@ -375,14 +375,12 @@ class Operator:
         """End all loops, release the Lease, and close the connections. Clusters stay as they are."""
         await self._end_tasks()
         await self._stand_by()
+        await self.supervisor.stop()
         if self._context is not None:
             await self._context.schedulers.close()
             await self._context.api.close()
         if self._lease_api is not None:
             await self._lease_api.close()
-        for task in self._exporting:
-            task.cancel()
-        await asyncio.gather(*self._exporting, return_exceptions=True)
 
     async def _end_tasks(self) -> None:
         for task in self._tasks:

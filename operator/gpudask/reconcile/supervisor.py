@@ -32,6 +32,7 @@ class Supervisor:
         self._sleep = sleep
         self._clock = clock
         self.restarts: Counter[str] = Counter()
+        self._running: set[asyncio.Task[None]] = set()
 
     def start(
         self,
@@ -46,7 +47,17 @@ class Supervisor:
 
         `on_failure(reason, seconds)` is called if it ends otherwise; it is restarted in so many seconds.
         """
-        return asyncio.create_task(self._run(work, kind, name, may_end, on_failure), name=f"{kind} {name}")
+        task = asyncio.create_task(self._run(work, kind, name, may_end, on_failure), name=f"{kind} {name}")
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
+    async def stop(self) -> None:
+        """Cancel whatever runs still, and wait until it has ended."""
+        tasks = tuple(self._running)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _run(
         self,
@@ -76,7 +87,7 @@ async def _outcome(work: Callable[[], Coroutine[Any, Any, None]]) -> BaseExcepti
     """Run `work`; the error with which it ended, None where it just returned.
 
     Raises:
-        asyncio.CancelledError: the task was cancelled.
+        asyncio.CancelledError: the task was cancelled, whatever its work made of that.
     """
     try:
         await work()
@@ -85,6 +96,9 @@ async def _outcome(work: Callable[[], Coroutine[Any, Any, None]]) -> BaseExcepti
             raise
         return error  # of something that it waited for: this task was not cancelled
     except Exception as error:  # noqa: BLE001 - the supervisor catches all
+        if _is_cancelled():
+            _LOG.error("a task that was cancelled failed: a defect", exc_info=error)
+            raise asyncio.CancelledError from error
         return error
     return None
 
