@@ -37,7 +37,8 @@ from tests.planning.builders import NOW
 class FakeApi(Kubernetes):
     """Objects by path. `asked`: the requests, as `POST /api/v1/...`. `finalizers`: what new pods get from others.
 
-    `now`: what it stamps objects with. `answered`: called after each request.
+    `now`: what it stamps objects with. `answered`: called after each request. `refuses_old`: whether a status is refused
+    that is not for the version that is there.
     """
 
     def __init__(self) -> None:
@@ -48,6 +49,7 @@ class FakeApi(Kubernetes):
         self.finalizers: list[str] = []
         self.now: Callable[[], float] = lambda: NOW
         self.answered: Callable[[], None] = lambda: None
+        self.refuses_old = False
 
     def put(self, path: str, body: Json) -> Json:
         """An object as it is from now on."""
@@ -63,10 +65,11 @@ class FakeApi(Kubernetes):
         if method == "POST":
             return self._post(path, body, dry_run="dryRun" in (query or {}))
         if method == "PATCH" and path.endswith("/status"):
-            status = next(op["value"] for op in body if op["path"] == "/status")
-            return self.put(
-                path.removesuffix("/status"), self._there(path.removesuffix("/status")) | {"status": status}
-            )
+            there = self._there(path.removesuffix("/status"))
+            values = {operation["path"]: operation["value"] for operation in body}
+            if self.refuses_old and values["/metadata/resourceVersion"] != there["metadata"]["resourceVersion"]:
+                raise ApiError(HTTPStatus.CONFLICT, "Conflict", "the object has been modified", path)
+            return self.put(path.removesuffix("/status"), there | {"status": values["/status"]})
         if method == "PATCH" and query and query.get("force"):
             return self.put(path, self.objects.get(path, {}) | body)
         there = self._there(path)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from gpudask.api import Json
 
+import copy
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from gpudask.api.status import Status
+from gpudask.api.status import Status, iso
 from gpudask.planning.ledger.counting import Arrival
 from gpudask.reconcile import loop as under_test
 from gpudask.reconcile.loop import Registry
+from gpudask.reconcile.resource_copy import ResourceCopy
+from gpudask.reconcile.status import StatusWriter
 from tests.builders import a_manifest, a_pool, a_spec
 from tests.planning.builders import cluster, pod, stored
 from tests.reconcile.fake_api import Bench, FakeApi
@@ -218,3 +221,61 @@ async def test_one_that_found_the_last_count_there_asks_the_clocks(standby: Simp
     ((came, gone),) = [loop.inherited for loop in standby.loops]
     assert came is None
     assert [(each.name, at) for each, at in gone] == [("demo-gpu-worker-0", 1015.0)]
+
+
+# --- the status of another operator ---
+
+
+def another_counts(bench: Bench, *, more: float, ago: float) -> None:
+    """Another operator counted `more` GPU-seconds, `ago` seconds before now, and wrote that."""
+    bench.api.refuses_old = True
+    body = copy.deepcopy(bench.api.objects[bench.resource])
+    body["status"]["countedAt"] = iso(bench.api.now() - ago)
+    row = next(row for row in body["status"]["pools"] if row["name"] == "gpu")
+    row["causes"][0]["gpuSeconds"] += more
+    row["gpuSecondsHeld"] += more
+    bench.api.put(bench.resource, body)
+
+
+async def test_what_another_operator_counted_since_this_ones_last_count_is_gone_on_from():
+    """It knew of pods that this one has not heard of; and this one, which hears of its count late, has counted on."""
+    bench = await placed()
+    await bench.run(20)
+    another_counts(bench, more=300.0, ago=1.0)
+    there = written(bench)["gpuSecondsHeld"]
+    bench.now += 16
+    await bench.passes.reconcile()  # its write is refused
+    await bench.passes.reconcile()
+    assert written(bench)["gpuSecondsHeld"] == pytest.approx(there + GPUS * 17, abs=1.5)
+
+
+async def test_an_end_that_is_counted_is_known_yet_as_the_count_is_adopted_of_one_that_had_not_heard_of_it():
+    """It was frozen, and believed for a moment that it leads."""
+    bench = await placed()
+    await bench.run(20)
+    (gone, *_) = (each for each in bench.pods._by_uid.values() if each.pool == "gpu")
+    del bench.api.objects[next(path for path in bench.api.objects if path.endswith(f"/pods/{gone.name}"))]
+    bench.pods.forget(gone.uid)
+    rows = copy.deepcopy(written(bench)["causes"])
+    await bench.run(3)
+    bench.api.objects[bench.resource]["status"]["pools"][1]["causes"] = rows  # it was there, for all that it knew
+    another_counts(bench, more=GPUS * 3.0, ago=0.0)
+    there = sum(each["gpuSeconds"] for each in written(bench)["causes"])
+    bench.now += 20
+    await bench.passes.reconcile()
+    await bench.passes.reconcile()
+    assert written(bench)["gpuSecondsHeld"] == pytest.approx(there + 20 - 3, abs=1.5)
+
+
+async def test_an_edit_before_the_first_count_leaves_it_known_when_the_last_one_came():
+    bench = await placed()
+    await bench.run(20)
+    copied, came = ResourceCopy(bench.context, bench.api.objects[bench.resource]), Arrival(1.0, after=0.0)
+    writer = StatusWriter(bench.context, copied)
+    writer.came = came
+    edited = copy.deepcopy(copied.body)
+    edited["metadata"] |= {"resourceVersion": "1000000", "annotations": {"by": "somebody"}}
+    copied.update(edited)
+    assert copied.status_is_newer
+    writer.adopt()
+    assert (writer.came, writer.ledger) == (came, None)

@@ -26,7 +26,7 @@ from gpudask.planning.actions import CreateScheduler, CreateWorker, DeletePod, D
 from gpudask.planning.degraded import failure_message
 from gpudask.planning.drain import retirements
 from gpudask.planning.eviction import at_work
-from gpudask.planning.ledger.causes import Gone, ended_for_good, holders_unplanned
+from gpudask.planning.ledger.causes import Gone, holders_unplanned
 from gpudask.planning.ledger.counting import Arrival, Ledger, Seen, count, inherit
 from gpudask.planning.observed.observation import Failure, Observation
 from gpudask.planning.observed.pods import Pod, current_scheduler
@@ -41,6 +41,7 @@ from gpudask.reconcile.executor import DryRuns, Executor, delete_unused
 from gpudask.reconcile.loop_memory import Memory
 from gpudask.reconcile.measurements import Measurements
 from gpudask.reconcile.pass_loop import RESYNC_SECONDS
+from gpudask.reconcile.pod_ends import PodEnds
 from gpudask.reconcile.preload_configmaps import SharedByName, SharedPreload
 from gpudask.reconcile.records.writer import ClusterRecord
 from gpudask.reconcile.resource_copy import LOOK_SECONDS, ResourceCopy
@@ -102,7 +103,7 @@ class Reconciler:
         self._status_writer = StatusWriter(context, copy)
         self._record = record
         self._live: set[str] = set()
-        self._gone: list[Gone] = []  # since the last count
+        self._ends = PodEnds(context.clock)
 
     def inherit(self, came: Arrival | None, gone: Iterable[tuple[Pod, float]]) -> None:
         """Note when another operator's status was seen to come, if it was, and which pods have gone, and when."""
@@ -118,8 +119,7 @@ class Reconciler:
     def pod_gone(self, pod: Pod, at: float) -> None:
         """Note that a pod is gone since `at`: for the ledger, and for a scheduler that may find room now."""
         self._memory.record_gone(self._context.clock())
-        if pod.pool and pod.node:
-            self._gone.append(Gone.of(pod, at))
+        self._ends.note(pod, at)
 
     def edited(self) -> None:
         """Forget what was refused: the spec was edited."""
@@ -312,7 +312,7 @@ class Reconciler:
     async def _report(self, cluster: Cluster, observation: Observation, planned: Plan) -> float | None:
         """Write the status; its requeue_after in seconds, where it is to be written later."""
         if self._copy.status_is_newer:
-            self._status_writer.adopt()
+            self._adopt()
         if self._status_writer.is_inherited and (soon := self._feed.first_answer_in):
             return soon  # a new leader knows less than the status has, for a moment
         writer, gone = self._status_writer, self._take_gone(observation.pods)
@@ -383,15 +383,13 @@ class Reconciler:
         return count(seen, writer.ledger), now + ahead
 
     def _take_gone(self, pods: tuple[Pod, ...]) -> tuple[Gone, ...]:
-        """The pods that held GPUs, and do not since the last count.
+        """As `PodEnds.take`."""
+        return self._ends.take(pods, {pod.uid for pod in self._context.pods_of(self._copy.identity)})
 
-        Those of `pods` that went only after that, as in a long write, are for the next one; but some are back by now.
-        """
-        gone, there = self._gone, {pod.uid for pod in self._context.pods_of(self._copy.identity)}
-        later = {pod.uid for pod in pods} - there
-        self._gone = [each for each in gone if each.uid in later]
-        gone = [each for each in gone if each.uid not in later]
-        return (*gone, *ended_for_good(pods))
+    def _adopt(self) -> None:
+        """Go on from the copy's status, if it is another operator's."""
+        if self._status_writer.adopt():
+            self._ends.take_back()
 
     async def _write_status(self, writing: Awaitable[float | None]) -> float | None:
         """Await a write of the status; its requeue_after. Where the resource changed meanwhile, another pass follows.
@@ -407,7 +405,7 @@ class Reconciler:
             if not error.conflict:
                 raise
             self._loop.resource_changed(await self._copy.refresh())
-            self._status_writer.adopt()
+            self._adopt()
             if self._copy.version == version:
                 raise
         self._loop.wake()

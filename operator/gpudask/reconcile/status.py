@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from gpudask.api import Json
 from gpudask.api.reasons import Reason
 from gpudask.api.resource import Cluster, Identity, parse_status
@@ -18,6 +20,7 @@ from gpudask.reconcile.resource_copy import ResourceCopy
 # Write priorities: the part of a status, and how many seconds after the last write a change of it is written at the
 # soonest. The first part that differs counts.
 _COUNTERS_SECONDS = 15.0
+_UNANSWERED_KEPT = 100  # of the counts whose writes failed
 _WRITE_PRIORITIES = (
     (without_progress, 0.0),
     (without_live_values, 1.0),
@@ -39,7 +42,10 @@ class StatusWriter:
         self._context = context
         self._copy = copy
         self._written = written = parse_status(copy.body)
-        self._sent = written.counted_at  # of the last status that was sent, and may have been written
+        # The `countedAt` of the status that was written last, as far as is known; of the last that was sent; and of those
+        # that were sent since the former, any of which may have been written.
+        self._base = self._sent = written.counted_at
+        self._unanswered: deque[str] = deque(maxlen=_UNANSWERED_KEPT)
         self._sent_at = 0.0
         self._written_at = 0.0
         self._allowed_at: float | None = None  # when the limiter allows live figures, once they are due
@@ -57,15 +63,23 @@ class StatusWriter:
         """The `countedAt` of the last status that was sent here, and when that was, by this clock; 0.0: none."""
         return self._sent, self._sent_at
 
-    def adopt(self) -> None:
-        """Continue from the copy's status, if it is another operator's: what counts up never goes back."""
+    def adopt(self) -> bool:
+        """Continue from the copy's status, if it is another operator's; whether it is. What counts up never goes back.
+
+        It is not where it counts what was sent here, or no further than what this one goes on from: then what is known
+        here is more.
+        """
         self._copy.status_is_newer = False
         there = parse_status(self._copy.body)
-        if self.ledger is not None and (epoch(there.counted_at) or 0.0) <= (epoch(self._sent) or 0.0):
-            self._written = there  # no other operator has counted since: what is known here is more
-            return
-        self._written = self.status = there
-        self.ledger = self.came = None
+        told, base = there.counted_at, epoch(self._base) or 0.0
+        is_ours = told in self._unanswered or (epoch(told) or 0.0) <= base
+        self._written = there
+        if is_ours and self.ledger is not None:
+            return False
+        if told != self._base:
+            self.came = None
+        self._base, self.status, self.ledger = told, there, None
+        return not is_ours
 
     async def write(self, cluster: Cluster, observation: Observation, status: Status) -> float | None:
         """Write `status` if it is due; in how many seconds to look again, None where nothing changes by itself.
@@ -142,6 +156,7 @@ class StatusWriter:
     async def _send(self, cluster: Identity, status: Status, now: float) -> None:
         body = self._context.schema.fit(status.model_dump(mode="json", by_alias=True, exclude_none=True))
         self._sent, self._sent_at = status.counted_at, self.ledger.at if self.ledger is not None else now
+        self._unanswered.append(status.counted_at)
         try:
             version = self._copy.version
             self._copy.status_written(
@@ -156,3 +171,5 @@ class StatusWriter:
                 await self._context.api.confirm_gone(cluster, error, after_seconds=self._context.recheck_seconds)
             raise
         self._written, self._written_at, self._allowed_at = status, now, None
+        self._base = status.counted_at
+        self._unanswered.clear()
