@@ -37,8 +37,8 @@ from tests.planning.builders import NOW
 class FakeApi(Kubernetes):
     """Objects by path. `asked`: the requests, as `POST /api/v1/...`. `finalizers`: what new pods get from others.
 
-    `now`: what it stamps objects with. `answered`: called after each request. `refuses_old`: whether a status is refused
-    that is not for the version that is there.
+    `now`: what it stamps objects with. `answered`: called after each request. `refuses_old`: whether a status is
+    refused that is not for the version that is there.
     """
 
     def __init__(self) -> None:

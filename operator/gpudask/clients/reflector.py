@@ -32,6 +32,7 @@ from gpudask.clients.errors import ApiError
 from gpudask.clients.flow_control import RateLimiter
 from gpudask.clients.kubernetes import METADATA, Kubernetes
 from gpudask.clients.pages import pages
+from gpudask.clients.silence import Silence
 from gpudask.planning.observed import fields
 
 _LOG = logging.getLogger(__name__)
@@ -112,6 +113,7 @@ class Reflector(Generic[T]):
         self._clock = clock
         self._merge = merge
         self._known_at = 0.0
+        self._silence = Silence()
         self._without_kind_at = 0.0  # when the API server last said that there is no such kind
         self._on_synced = on_synced
         self._on_restore = on_restore
@@ -121,6 +123,10 @@ class Reflector(Generic[T]):
         self._written: set[str] = set()  # uids of what our own writes returned since the start of the last list
         self.synced = asyncio.Event()
         self.settled = asyncio.Event()
+
+    @property
+    def _known_since(self) -> float:
+        return self._silence.known_since(self._known_at, self._clock())
 
     def owned(self, owner: str) -> tuple[T, ...]:
         """The objects whose `owner` is this."""
@@ -286,6 +292,7 @@ class Reflector(Generic[T]):
         }
         async with aclosing(self._api.stream(self.path, query=query, accept=self._accept[1])) as events:
             async for event in events:
+                self._silence.ends(self._known_at, self._clock())
                 kind, body = (event.get("type"), event.get("object")) if isinstance(event, dict) else (None, None)
                 if kind == "ERROR":
                     raise self._error(body)
@@ -361,7 +368,7 @@ class Reflector(Generic[T]):
         elif known > listed or (old is not None and version == int(old.version) and self._is_same(item, old)):
             return
         self._deletions.pop(item.uid)
-        self._by_uid[item.uid] = item = self._merge(item, old, self._known_at)
+        self._by_uid[item.uid] = item = self._merge(item, old, self._known_since)
         if old is not None and old.owner != item.owner:
             self._unindex(old)
         self._by_owner.setdefault(item.owner, {})[item.uid] = item
@@ -370,7 +377,7 @@ class Reflector(Generic[T]):
 
     def _is_same(self, item: T, old: T) -> bool:
         """Whether one version of an object is the same twice: after a restored backup it may be another."""
-        return self._merge(item, old, self._known_at) == old
+        return self._merge(item, old, self._known_since) == old
 
     def _drop(self, uid: str, version: str = "", *, went_back: bool = False) -> None:
         """Take out what is gone; `version`: that of its deletion, where the API server sent it.

@@ -42,8 +42,8 @@ class StatusWriter:
         self._context = context
         self._copy = copy
         self._written = written = parse_status(copy.body)
-        # The `countedAt` of the status that was written last, as far as is known; of the last that was sent; and of those
-        # that were sent since the former, any of which may have been written.
+        # The `countedAt` of the status that was written last, as far as is known; of the last that was sent; and of
+        # those that were sent since the former, any of which may have been written.
         self._base = self._sent = written.counted_at
         self._unanswered: deque[str] = deque(maxlen=_UNANSWERED_KEPT)
         self._sent_at = 0.0
