@@ -16,7 +16,8 @@ from gpudask.api.resource import Cluster
 from gpudask.api.status import Status, iso
 from gpudask.planning.ledger import counting
 from gpudask.planning.ledger.causes import Gone, Holder, holders, holders_unplanned
-from gpudask.planning.ledger.counting import Arrival, Ledger, Seen, count, inherit
+from gpudask.planning.ledger.counting import Ledger, Seen, count
+from gpudask.planning.ledger.takeover import Arrival, inherit
 from gpudask.planning.ledger.totals import OTHERS, OWNERS, PoolCount
 from gpudask.planning.observed.pods import Ended, Pod, Retirement
 from gpudask.planning.plan import plan

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpudask.api.status import Status, iso
-from gpudask.planning.ledger.counting import Arrival
+from gpudask.planning.ledger.takeover import Arrival
 from gpudask.reconcile import loop as under_test
 from gpudask.reconcile.loop import Registry
 from gpudask.reconcile.resource_copy import ResourceCopy

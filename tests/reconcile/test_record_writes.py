@@ -19,7 +19,8 @@ from gpudask.clients.flow_control import CLUSTER, FairQueue
 from gpudask.history.ends import gone_end
 from gpudask.history.unfinished import LastStatus
 from gpudask.planning.ledger.causes import Gone, Holder
-from gpudask.planning.ledger.counting import Arrival, Ledger, Seen, count
+from gpudask.planning.ledger.counting import Ledger, Seen, count
+from gpudask.planning.ledger.takeover import Arrival
 from gpudask.planning.ledger.totals import PoolCount
 from gpudask.planning.observed.pods import Ended, Pod
 from gpudask.reconcile.records import store, writer

@@ -14,7 +14,7 @@ import pytest
 
 from gpudask.api.resource import Identity
 from gpudask.history.unfinished import GonePods, LastStatus
-from gpudask.planning.ledger.counting import Arrival
+from gpudask.planning.ledger.takeover import Arrival
 from gpudask.reconcile import loop as module
 from gpudask.reconcile.loop import Registry
 from gpudask.reconcile.supervisor import Supervisor

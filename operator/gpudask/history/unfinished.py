@@ -19,7 +19,8 @@ from gpudask.api.spec import History
 from gpudask.api.status import PoolStatus, Status
 from gpudask.history.pools import is_closed
 from gpudask.planning.ledger.causes import Holder
-from gpudask.planning.ledger.counting import Arrival, Ledger, PodCount, Seen, inherit
+from gpudask.planning.ledger.counting import Ledger, PodCount, Seen
+from gpudask.planning.ledger.takeover import Arrival, inherit
 from gpudask.planning.ledger.totals import PoolCount
 from gpudask.planning.observed.pods import Pod
 

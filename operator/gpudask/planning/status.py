@@ -16,7 +16,8 @@ from gpudask.planning.actions import DeletePod, MarkRetiring, Plan, PoolPlan
 from gpudask.planning.conditions import with_conditions
 from gpudask.planning.degraded import refusal_message
 from gpudask.planning.ledger.causes import Gone, holders
-from gpudask.planning.ledger.counting import Arrival, Ledger, Seen, count, inherit
+from gpudask.planning.ledger.counting import Ledger, Seen, count
+from gpudask.planning.ledger.takeover import Arrival, inherit
 from gpudask.planning.ledger.totals import OTHERS, PoolCount
 from gpudask.planning.observed.observation import Observation
 from gpudask.planning.observed.pods import Pod

@@ -24,7 +24,7 @@ from gpudask.mirror.objects import AUTOSCALER
 from gpudask.mirror.serving import Serving
 from gpudask.mirror.state import MirrorObject
 from gpudask.mirror.sync import Mirror
-from gpudask.planning.ledger.counting import Arrival
+from gpudask.planning.ledger.takeover import Arrival
 from gpudask.planning.observed.pods import Pod
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.election import LONGEST_LEASE_SECONDS

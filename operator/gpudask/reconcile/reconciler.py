@@ -27,7 +27,8 @@ from gpudask.planning.degraded import failure_message
 from gpudask.planning.drain import retirements
 from gpudask.planning.eviction import at_work
 from gpudask.planning.ledger.causes import Gone, holders_unplanned
-from gpudask.planning.ledger.counting import Arrival, Ledger, Seen, count, inherit
+from gpudask.planning.ledger.counting import Ledger, Seen, count
+from gpudask.planning.ledger.takeover import Arrival, inherit
 from gpudask.planning.observed.observation import Failure, Observation
 from gpudask.planning.observed.pods import Pod, current_scheduler
 from gpudask.planning.plan import plan

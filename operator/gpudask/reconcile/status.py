@@ -11,7 +11,8 @@ from gpudask.api.status import Status, epoch
 from gpudask.clients.errors import ApiError
 from gpudask.planning import conditions
 from gpudask.planning.events import events
-from gpudask.planning.ledger.counting import Arrival, Ledger
+from gpudask.planning.ledger.counting import Ledger
+from gpudask.planning.ledger.takeover import Arrival
 from gpudask.planning.observed.observation import Observation
 from gpudask.planning.status import counters, recount, without_counters, without_live_values, without_progress
 from gpudask.reconcile.context import Context

@@ -16,7 +16,7 @@ worker works at most for as long as its pod holds its GPUs.
 A pod whose end is told late, as by a watch that is behind, was counted for too long. That is its pool's surplus: so
 much is left out of what is counted next, since counters go up only.
 
-Where an operator begins with what another one wrote (`inherit`), the time since then has the causes that the GPUs had
+Where an operator begins with what another one wrote (`takeover`), the time since then has the causes that the GPUs had
 then. Of pods that are gone since, and whose end nobody saw, it has half: that is off by no more than the other half.
 """
 
@@ -26,9 +26,9 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import Protocol
 
 from gpudask.api.reasons import Cause
-from gpudask.api.status import Status, epoch
 from gpudask.planning.ledger.causes import Gone, Holder
 from gpudask.planning.ledger.totals import OTHERS, PoolCount, Seconds, added_owners, less_surplus
 from gpudask.scaling.demand import Demand, Worker
@@ -42,12 +42,6 @@ _GONE_KEPT = 1000  # pods that are remembered after their end: one whose label w
 
 REMOVED_KEPT = 8  # pools that the spec has no more, and whose pods are gone: those with the most GPU-seconds
 
-_NEVER = -1.0
-_STAMP_SECONDS = 1.0  # by which a stamp may be off: it has whole seconds, and another machine's clock
-# For how long a status may be on its way, as while the API server hangs; and how far the API server's time, as two
-# operators know it, may differ.
-_WRITE_SECONDS, _CLOCKS_SECONDS = 30.0, 0.2
-_BEHIND_SECONDS = 30.0  # for how long another operator may have counted a pod that had ended: its watch was behind
 _MOST = 1e18  # of a sum of shares: beyond it is none
 
 Key = tuple[str, str, str]  # a worker process: its scheduler process, its name, its address
@@ -81,12 +75,20 @@ class PodCount:
     is_inherited: bool = False
 
 
+class Correction(Protocol):
+    """What was counted from another operator's ledger on (`takeover`)."""
+
+    def corrected(self, seen: Seen, ledger: Ledger) -> Ledger:
+        """`ledger`, which goes on from it, with what `seen` tells late."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ledger:
     """What is counted up to `at`, in seconds since the epoch: this process's memory between two passes.
 
     `ended`: the pods whose end the last count saw, by uid, with all their GPU-seconds. `gone`: uid -> when the pod was
     gone, of those that are remembered. `unseen`: the GPUs whose end nobody saw, and of which this count has a guess.
+    `takeover`: from which it goes on, while late news may change what that counted.
     """
 
     at: float
@@ -95,6 +97,7 @@ class Ledger:
     ended: Mapping[str, PodCount] = field(default_factory=dict)
     gone: Mapping[str, float] = field(default_factory=dict)
     unseen: int = 0
+    takeover: Correction | None = None
 
     @property
     def gpus(self) -> int:
@@ -140,29 +143,10 @@ class Seen:
         return {gone.uid: gone for gone in reversed(self.gone) if gone.uid not in holding}.values()
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """When a status was seen to come, `at`; and when the one before it was last seen, `after`. By an operator's clock.
-
-    The two are far apart where nothing was heard in between, as through a connection that was cut.
-    """
-
-    at: float
-    after: float
-
-    @property
-    def sent_after(self) -> float:
-        """The time before which it cannot have been sent."""
-        return min(self.at, self.after) - _WRITE_SECONDS
-
-    def shifted(self, seconds: float) -> Arrival:
-        """The same by a clock that is so many seconds ahead."""
-        return Arrival(self.at + seconds, self.after + seconds)
-
-
 def count(seen: Seen, before: Ledger) -> Ledger:
     """The ledger up to now, where this process has counted before."""
-    adding = _Count(seen, before)
+    before = before if before.takeover is None else before.takeover.corrected(seen, before)
+    adding = Count(seen, before)
     for holder in seen.holders:
         known = before.pods.get(holder.uid)
         since = before.at if known is not None else max(holder.placed, before.gone.get(holder.uid, 0.0))
@@ -177,54 +161,7 @@ def count(seen: Seen, before: Ledger) -> Ledger:
     for uid, known in before.pods.items():
         if uid not in accounted:  # nobody saw its end: it may be no longer this cluster's
             adding.end(known.holder, known, before.at, seen.now)
-    return adding.ledger()
-
-
-def inherit(seen: Seen, status: Status, came: Arrival | None = None, *, gone_by: float | None = None) -> Ledger:
-    """The ledger up to now, where another process wrote `status`, or none did.
-
-    `came`: when it was seen to come, where it was; else what the status says is compared with the API server's time.
-    `seen.gone`: the pods whose end this operator saw; those since then count until then. `gone_by`: when pods whose end
-    nobody saw were gone for sure; None: by now.
-    """
-    written = epoch(status.counted_at)
-    since = _counted_since(None if written is None else written - seen.server_ahead, came)
-    since = _NEVER if since is None else min(since, seen.now)
-    taking = _Takeover(seen, Ledger(since, {row.name: PoolCount.of(row) for row in status.pools}))
-    for holder in sorted(seen.holders, key=lambda each: each.placed):
-        # Both by Kubernetes' clocks, where neither was seen: ours may have learned of them only since.
-        by_stamps = came is None and written is not None and holder.stamp
-        taking.hold(holder, written - holder.stamp if by_stamps and written is not None else since - holder.placed)
-    for gone in seen.ended():
-        taking.end(gone)
-    return taking.ledger(seen.now if gone_by is None else min(gone_by, seen.now))
-
-
-def _counted_since(told: float | None, came: Arrival | None) -> float | None:
-    """When a status was counted, by the operator's clock, of which it is `told`, and which `came`.
-
-    It came no sooner than it was counted, and later where the API server kept it waiting, or nothing was heard for a
-    while: so far as that can be, and as two clocks may differ, what is told stands. Beyond that the clocks are wrong.
-    """
-    if told is None or came is None:
-        return told if came is None else came.at
-    return min(told, came.at) if came.sent_after <= told <= came.at + _CLOCKS_SECONDS else came.at
-
-
-def _had_ended(gone: Gone, since: float, pool: PoolCount) -> bool:
-    """Whether a pod had ended by the count at the time `since`; its end may have been seen, or be stamped, later."""
-    earlier, counted = since - gone.placed, sum(pool.seconds.values())
-    is_of_then = gone.at - since <= _STAMP_SECONDS and counted >= gone.gpus * earlier - _STAMP_SECONDS
-    return is_of_then if gone.is_stamped else earlier > _STAMP_SECONDS
-
-
-def _begun(placed: float, since: float, pool: PoolCount) -> float:
-    """Since when a pod counts that was not counted at the time `since`, when its pool had what `pool` says.
-
-    Where that was no GPU, who counted may not have known of its node yet: a watch may be behind.
-    """
-    is_behind = not sum(pool.gpus.values()) and since - placed <= _WRITE_SECONDS
-    return placed if is_behind else max(placed, since)
+    return replace(adding.ledger(), takeover=before.takeover)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +203,7 @@ class _Work:
             self.owners[owner] += gpu_seconds * part / total
 
 
-class _Count:
+class Count:
     """A count under way: what it adds to the ledger `before`."""
 
     def __init__(self, seen: Seen, before: Ledger) -> None:
@@ -418,68 +355,6 @@ class _Count:
         working = min(holder.gpus, working)
         self._gpus[holder.pool][Cause.WORKING] += working
         self._gpus[holder.pool][holder.rest] += holder.gpus - working
-
-
-class _Takeover:
-    """A count that goes on from another operator's, `before`, which has GPUs and not whose: pods are matched with them.
-
-    What no pod is found for was gone before anybody saw that.
-    """
-
-    def __init__(self, seen: Seen, before: Ledger) -> None:
-        self._now, self._before = seen.now, before
-        self._count = _Count(seen, before)
-        self._room = Counter({name: sum(pool.gpus.values()) for name, pool in before.pools.items()})
-        self._rests: defaultdict[str, Counter[Cause]] = defaultdict(Counter)  # pool -> causes of these pods' GPUs now
-        self._gap: defaultdict[str, float] = defaultdict(float)  # pool -> GPU-seconds since then of those pods
-        self._late: list[Gone] = []  # were gone by then, and perhaps nobody had told who counted
-
-    def hold(self, holder: Holder, earlier: float) -> None:
-        """Count a pod that holds its GPUs, and got its node so many seconds before `before`."""
-        since, pool = self._before.at, holder.pool
-        if self._was_counted(holder, earlier):
-            self._rests[pool][holder.rest] += holder.gpus
-            self._gap[pool] += holder.gpus * (self._now - since)
-            self._count.take_over(holder)
-        else:
-            self._count.hold(holder, None, _begun(holder.placed, since, self._before.of(pool)))
-
-    def end(self, gone: Gone) -> None:
-        """Count a pod that holds its GPUs no more."""
-        since, holder, pool = self._before.at, gone.holder, self._before.of(gone.pool)
-        earlier = since - gone.placed
-        if gone.at <= since:
-            if since - gone.at <= _STAMP_SECONDS:
-                self._was_counted(holder, earlier)  # it went as this was counted: it is nobody's half gap
-            elif not gone.is_there and since - gone.at <= _BEHIND_SECONDS:
-                self._late.append(gone)
-            self._count.forget(gone.uid, gone.at)
-        elif self._was_counted(holder, earlier):
-            self._gap[gone.pool] += gone.gpus * (gone.at - since)
-            self._count.forget(gone.uid, gone.at)
-        elif _had_ended(gone, since, pool):
-            self._count.forget(gone.uid, gone.at)
-        else:
-            self._count.end(holder, None, _begun(gone.placed, since, pool), gone.at)
-
-    def ledger(self, gone_by: float) -> Ledger:
-        """The ledger; what no pod was found for was gone by that time, and has half of the time until then."""
-        since = self._before.at
-        for gone in sorted(self._late, key=lambda each: -each.at):
-            if self._was_counted(gone.holder, since - gone.placed):
-                self._count.add_surplus(gone.holder, gone.at, since)
-        for name, left in (+self._room).items():
-            self._gap[name] += left * max(0.0, gone_by - since) / 2
-        for name, gpu_seconds in self._gap.items():
-            self._count.add_gap(name, self._before.of(name).gpus or self._rests[name], gpu_seconds)
-        return replace(self._count.ledger(), unseen=(+self._room).total())
-
-    def _was_counted(self, holder: Holder, earlier: float) -> bool:
-        """Whether a pod that got its node so many seconds before is one of those that held the GPUs; it takes room."""
-        is_one = earlier >= -_STAMP_SECONDS and self._room[holder.pool] >= holder.gpus
-        if is_one:
-            self._room[holder.pool] -= holder.gpus
-        return is_one
 
 
 def _gpus(holder: Holder, worker: str) -> int:

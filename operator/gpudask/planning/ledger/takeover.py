@@ -1,0 +1,225 @@
+"""The takeover of a ledger: what another operator counted is gone on from, by what this one knows of the pods.
+
+A status has the GPUs that a pool held as it was counted, and not whose: pods are matched with them. What is known then
+may be old, as where a watch is behind: pods that got their nodes before are not there yet, and others are that had
+ended. Such news is told within a minute. Then the same takeover is made once more with it. What that counts less is left
+out of what is counted next, and what it counts more is added.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, replace
+
+from gpudask.api.reasons import Cause
+from gpudask.api.status import Status, epoch
+from gpudask.planning.ledger.causes import Gone, Holder
+from gpudask.planning.ledger.counting import Count, Ledger, PodCount, Seen
+from gpudask.planning.ledger.totals import PoolCount
+
+_NEVER = -1.0
+_STAMP_SECONDS = 1.0  # by which a stamp may be off: it has whole seconds, and another machine's clock
+# For how long a status may be on its way, as while the API server hangs; and how far the API server's time, as two
+# operators know it, may differ.
+_WRITE_SECONDS, _CLOCKS_SECONDS = 30.0, 0.2
+_BEHIND_SECONDS = 30.0  # for how long another operator may have counted a pod that had ended: its watch was behind
+_LATE_SECONDS = 60.0  # after a takeover, in which news of a time before it may be told
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """When a status was seen to come, `at`; and when the one before it was last seen, `after`. By an operator's clock.
+
+    The two are far apart where nothing was heard in between, as through a connection that was cut.
+    """
+
+    at: float
+    after: float
+
+    @property
+    def sent_after(self) -> float:
+        """The time before which it cannot have been sent."""
+        return min(self.at, self.after) - _WRITE_SECONDS
+
+    def shifted(self, seconds: float) -> Arrival:
+        """The same by a clock that is so many seconds ahead."""
+        return Arrival(self.at + seconds, self.after + seconds)
+
+
+def inherit(seen: Seen, status: Status, came: Arrival | None = None, *, gone_by: float | None = None) -> Ledger:
+    """The ledger up to now, where another process wrote `status`, or none did.
+
+    `came`: when it was seen to come, where it was; else what the status says is compared with the API server's time.
+    `seen.gone`: the pods whose end this operator saw; those since then count until then. `gone_by`: when pods whose end
+    nobody saw were gone for sure; None: by now.
+    """
+    written = epoch(status.counted_at)
+    since = _counted_since(None if written is None else written - seen.server_ahead, came)
+    since = _NEVER if since is None else min(since, seen.now)
+    before = Ledger(since, {row.name: PoolCount.of(row) for row in status.pools})
+    stamped = written if came is None else None
+    return Takeover(seen, before, stamped, seen.now if gone_by is None else min(gone_by, seen.now)).ledger()
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """A takeover of the ledger `before` at the time of `seen`.
+
+    `written`: when that was counted, by Kubernetes' clocks, where nobody saw it come. `gone_by`: as `inherit`'s.
+    """
+
+    seen: Seen
+    before: Ledger
+    written: float | None
+    gone_by: float
+
+    def ledger(self) -> Ledger:
+        """The ledger up to then."""
+        matching = _Matching(self.seen, self.before)
+        for holder in sorted(self.seen.holders, key=lambda each: each.placed):
+            # Both by Kubernetes' clocks, where neither was seen: ours may have learned of them only since.
+            by_stamps = self.written is not None and holder.stamp
+            earlier = self.before.at - holder.placed
+            matching.hold(holder, self.written - holder.stamp if by_stamps and self.written is not None else earlier)
+        for gone in self.seen.ended():
+            matching.end(gone)
+        return replace(matching.ledger(self.gone_by), takeover=self)
+
+    def corrected(self, seen: Seen, ledger: Ledger) -> Ledger:
+        """`ledger`, which goes on from this takeover, with what is told only now of the time before it."""
+        if seen.now - self.seen.now > _LATE_SECONDS:
+            return replace(ledger, takeover=None)
+        there = {holder.uid: holder for holder in self.seen.holders}
+        known = there.keys() | {gone.uid for gone in self.seen.gone} | ledger.pods.keys() | ledger.gone.keys()
+        came = [each for each in seen.holders if each.uid not in known and each.placed < self.seen.now]
+        went = []
+        for gone in seen.ended():
+            if gone.uid not in known and gone.placed < self.seen.now:
+                (went if gone.at <= self.seen.now else came).append(gone if gone.at <= self.seen.now else gone.holder)
+            elif gone.uid in there and gone.uid in ledger.pods and gone.at < self.seen.now:
+                went.append(gone)
+        return self._with(came, went, ledger) if came or went else ledger
+
+    def _with(self, came: list[Holder], went: list[Gone], ledger: Ledger) -> Ledger:
+        """`ledger` with pods that `came` before this takeover and are there, and others that `went` before it."""
+        uids = {gone.uid for gone in went}
+        holders = (*(each for each in self.seen.holders if each.uid not in uids), *came)
+        again = replace(self, seen=replace(self.seen, holders=holders, gone=(*self.seen.gone, *went)))
+        old, new = self.ledger(), again.ledger()
+        since = ledger.at - self.seen.now
+        more: defaultdict[str, float] = defaultdict(float)  # pool -> GPU-seconds up to the last count
+        rests: defaultdict[str, Cause] = defaultdict(lambda: Cause.STARTING)
+        for name in old.pools.keys() | new.pools.keys():
+            more[name] = _total(new.of(name)) - _total(old.of(name))
+        pods = dict(ledger.pods)
+        for holder in came:
+            more[holder.pool] += holder.gpus * since
+            pods[holder.uid] = PodCount(holder, {}, {}, is_inherited=True)
+            rests[holder.pool] = holder.rest
+        for gone in went:
+            if pods.pop(gone.uid, None) is not None:
+                more[gone.pool] -= gone.gpus * since
+        pools = {**ledger.pools, **{name: _with_more(ledger.of(name), more[name], rests[name]) for name in more}}
+        left = dict(ledger.gone) | {gone.uid: gone.at for gone in went}
+        return replace(ledger, pools=pools, pods=pods, gone=left, takeover=again)
+
+
+def _total(pool: PoolCount) -> float:
+    return sum(pool.seconds.values()) - pool.surplus
+
+
+def _with_more(pool: PoolCount, gpu_seconds: float, cause: Cause) -> PoolCount:
+    """`pool` with so many more GPU-seconds, of that cause; less are a surplus: counters go up only."""
+    surplus = max(0.0, pool.surplus - gpu_seconds)
+    added = max(0.0, gpu_seconds - pool.surplus)
+    seconds = {**pool.seconds, cause: pool.seconds.get(cause, 0.0) + added} if added else pool.seconds
+    return replace(pool, seconds=seconds, surplus=surplus)
+
+
+def _counted_since(told: float | None, came: Arrival | None) -> float | None:
+    """When a status was counted, by the operator's clock, of which it is `told`, and which `came`.
+
+    It came no sooner than it was counted, and later where the API server kept it waiting, or nothing was heard for a
+    while: so far as that can be, and as two clocks may differ, what is told stands. Beyond that the clocks are wrong.
+    """
+    if told is None or came is None:
+        return told if came is None else came.at
+    return min(told, came.at) if came.sent_after <= told <= came.at + _CLOCKS_SECONDS else came.at
+
+
+def _had_ended(gone: Gone, since: float, pool: PoolCount) -> bool:
+    """Whether a pod had ended by the count at the time `since`; its end may have been seen, or be stamped, later."""
+    earlier, counted = since - gone.placed, sum(pool.seconds.values())
+    is_of_then = gone.at - since <= _STAMP_SECONDS and counted >= gone.gpus * earlier - _STAMP_SECONDS
+    return is_of_then if gone.is_stamped else earlier > _STAMP_SECONDS
+
+
+def _begun(placed: float, since: float, pool: PoolCount) -> float:
+    """Since when a pod counts that was not counted at the time `since`, when its pool had what `pool` says.
+
+    Where that was no GPU, who counted may not have known of its node yet: a watch may be behind.
+    """
+    is_behind = not sum(pool.gpus.values()) and since - placed <= _WRITE_SECONDS
+    return placed if is_behind else max(placed, since)
+
+
+class _Matching:
+    """A count that goes on from another operator's, `before`, which has GPUs and not whose: pods are matched with them.
+
+    What no pod is found for was gone before anybody saw that.
+    """
+
+    def __init__(self, seen: Seen, before: Ledger) -> None:
+        self._now, self._before = seen.now, before
+        self._count = Count(seen, before)
+        self._room = Counter({name: sum(pool.gpus.values()) for name, pool in before.pools.items()})
+        self._rests: defaultdict[str, Counter[Cause]] = defaultdict(Counter)  # pool -> causes of these pods' GPUs now
+        self._gap: defaultdict[str, float] = defaultdict(float)  # pool -> GPU-seconds since then of those pods
+        self._late: list[Gone] = []  # were gone by then, and perhaps nobody had told who counted
+
+    def hold(self, holder: Holder, earlier: float) -> None:
+        """Count a pod that holds its GPUs, and got its node so many seconds before `before`."""
+        since, pool = self._before.at, holder.pool
+        if self._was_counted(holder, earlier):
+            self._rests[pool][holder.rest] += holder.gpus
+            self._gap[pool] += holder.gpus * (self._now - since)
+            self._count.take_over(holder)
+        else:
+            self._count.hold(holder, None, _begun(holder.placed, since, self._before.of(pool)))
+
+    def end(self, gone: Gone) -> None:
+        """Count a pod that holds its GPUs no more."""
+        since, holder, pool = self._before.at, gone.holder, self._before.of(gone.pool)
+        earlier = since - gone.placed
+        if gone.at <= since:
+            if since - gone.at <= _STAMP_SECONDS:
+                self._was_counted(holder, earlier)  # it went as this was counted: it is nobody's half gap
+            elif not gone.is_there and since - gone.at <= _BEHIND_SECONDS:
+                self._late.append(gone)
+            self._count.forget(gone.uid, gone.at)
+        elif self._was_counted(holder, earlier):
+            self._gap[gone.pool] += gone.gpus * (gone.at - since)
+            self._count.forget(gone.uid, gone.at)
+        elif _had_ended(gone, since, pool):
+            self._count.forget(gone.uid, gone.at)
+        else:
+            self._count.end(holder, None, _begun(gone.placed, since, pool), gone.at)
+
+    def ledger(self, gone_by: float) -> Ledger:
+        """The ledger; what no pod was found for was gone by that time, and has half of the time until then."""
+        since = self._before.at
+        for gone in sorted(self._late, key=lambda each: -each.at):
+            if self._was_counted(gone.holder, since - gone.placed):
+                self._count.add_surplus(gone.holder, gone.at, since)
+        for name, left in (+self._room).items():
+            self._gap[name] += left * max(0.0, gone_by - since) / 2
+        for name, gpu_seconds in self._gap.items():
+            self._count.add_gap(name, self._before.of(name).gpus or self._rests[name], gpu_seconds)
+        return replace(self._count.ledger(), unseen=(+self._room).total())
+
+    def _was_counted(self, holder: Holder, earlier: float) -> bool:
+        """Whether a pod that got its node so many seconds before is one of those that held the GPUs; it takes room."""
+        is_one = earlier >= -_STAMP_SECONDS and self._room[holder.pool] >= holder.gpus
+        if is_one:
+            self._room[holder.pool] -= holder.gpus
+        return is_one

@@ -1,0 +1,105 @@
+"""A takeover of the ledger by an operator that hears late of what had happened before it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpudask.api.reasons import Cause
+from gpudask.planning.ledger.causes import Gone
+from tests.planning.test_ledger import Operator
+
+
+def settled(on: Operator) -> float:
+    """All GPU-seconds, as a record has them."""
+    assert on.ledger is not None
+    return sum(on.ledger.settled().of("gpu").seconds.values())
+
+
+def takes_over(
+    on: Operator, *, unheard: tuple[str, ...] = (), there_yet: tuple[str, ...] = (), ago: float = 0.0
+) -> None:
+    """Another operator begins, and knows of the pods as they were `ago` seconds before its clock's time."""
+    pods, stale = dict(on.pods), {uid: on.gone_holders[uid] for uid in there_yet}
+    on.restart(seconds=ago)
+    on.pods = {uid: holder for uid, holder in (pods | stale).items() if uid not in unheard}
+    on.count()
+    on.pods = pods
+
+
+class Late(Operator):
+    """One that keeps what ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gone_holders = {}
+
+    def end(self, uid: str = "a") -> None:
+        self.gone_holders[uid] = self.pods[uid]
+        super().end(uid)
+
+
+@pytest.mark.parametrize("passes", [0, 3])
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_pod_that_was_counted_and_of_which_the_next_operator_hears_late_is_no_second_one(passes: int, is_gone: bool):
+    on = Late()
+    on.place("a", rest=Cause.SPARE)
+    on.wait(10)
+    on.place("b", rest=Cause.SPARE)
+    on.wait(8)
+    on.count()
+    takes_over(on, unheard=("b",), ago=6)
+    there = on.pods.pop("b")
+    for _ in range(passes):
+        on.wait(2)
+        on.lifetimes += 2
+        on.count()
+    on.pods["b"] = there
+    on.wait(1)
+    if is_gone:
+        on.end("b")
+        on.gone[-1] = replace(on.gone[-1], is_stamped=True)
+    on.wait(4)
+    on.count()
+    assert settled(on) == pytest.approx(on.lifetimes)
+    on.wait(30)
+    on.count()
+    assert sum(on.seconds().values()) == pytest.approx(on.lifetimes)
+
+
+@pytest.mark.parametrize("others", [True, False])
+def test_a_pod_that_had_ended_and_was_there_yet_for_the_next_operator_is_not_counted_since(others: bool):
+    """Where other pods came in its place its GPUs are taken for theirs, until the news comes."""
+    on = Late()
+    on.place("a", rest=Cause.SPARE)
+    on.wait(20)
+    on.end("a")
+    ended = on.now
+    if others:
+        on.place("b", rest=Cause.SPARE)
+    on.wait(5)
+    on.count()
+    takes_over(on, unheard=("b",), there_yet=("a",), ago=6)
+    on.pods["a"], there = on.gone_holders["a"], dict(on.pods)
+    on.now += 3
+    on.lifetimes += 3 * len(there)
+    on.count()
+    on.pods = there
+    on.gone.append(Gone("a", "gpu", "demo-a", 1, 1000.0, ended, is_stamped=True))
+    on.wait(4)
+    on.count()
+    assert settled(on) == pytest.approx(on.lifetimes)
+
+
+def test_news_of_long_after_a_takeover_is_no_correction_of_it():
+    on = Late()
+    on.place("a", rest=Cause.SPARE)
+    on.wait(10)
+    on.count()
+    on.restart()
+    on.count()
+    on.wait(70)
+    on.count()
+    assert on.ledger is not None
+    assert on.ledger.takeover is None
