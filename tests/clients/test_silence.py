@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpudask.clients.reflector import Reflector
-from gpudask.clients.silence import Silence
+from gpudask.clients.clock import Silence
 from tests.clients.test_reflector import Item, Script, event
 
 

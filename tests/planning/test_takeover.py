@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gpudask.api.reasons import Cause
-from gpudask.planning.ledger.causes import Gone
+from gpudask.planning.ledger.causes import Gone, Holder
 from tests.planning.test_ledger import Operator
 
 
@@ -33,7 +33,7 @@ class Late(Operator):
 
     def __init__(self) -> None:
         super().__init__()
-        self.gone_holders = {}
+        self.gone_holders: dict[str, Holder] = {}
 
     def end(self, uid: str = "a") -> None:
         self.gone_holders[uid] = self.pods[uid]

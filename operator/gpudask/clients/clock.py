@@ -8,6 +8,7 @@ docs/adr/0032-clocks.md has what follows from that.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from email.utils import parsedate_to_datetime
@@ -20,6 +21,8 @@ _DATE_SECONDS, _TOLERANCE_SECONDS = 1.0, 1.0
 _DRIFT = 5e-4
 # So many answers in a row have to have another time before it is believed: of several API servers one may be wrong.
 _BELIEVED_AFTER_ANSWERS = 3
+_SILENT_SECONDS = 1.0  # a watch tells nothing for so long, or it is no silence
+_CAUGHT_UP_SECONDS = 5.0  # by when all is told that came meanwhile
 
 
 class Clock:
@@ -86,3 +89,24 @@ class Clock:
         drift = (now - self._learnt_at) * _DRIFT
         low, high = sorted((max(self._bounds[0] - drift, least), min(self._bounds[1] + drift, most)))
         self._bounds, self._learnt_at, self._deviations = (low, high), now, 0
+
+
+class Silence:
+    """The last while in which a watch told nothing. What it tells just after that may have happened at any time of it.
+
+    A connection that was cut, a process that was frozen and an API server that hung are all seen alike: nothing comes,
+    and then all at once what came meanwhile. After the first event of that the others are no newer than it. Times are
+    seconds by the operator's clock.
+    """
+
+    def __init__(self) -> None:
+        self._began = self._ended = -math.inf
+
+    def ends(self, known_at: float, now: float) -> None:
+        """Something is told now, and what there is was last known at `known_at`."""
+        if now - known_at >= _SILENT_SECONDS:
+            self._began, self._ended = known_at, now
+
+    def known_since(self, known_at: float, now: float) -> float:
+        """The time after which what is told now has happened; `known_at`: when something was told last."""
+        return self._began if now - self._ended < _CAUGHT_UP_SECONDS else known_at

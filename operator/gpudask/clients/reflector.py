@@ -27,12 +27,12 @@ from http import HTTPStatus
 from typing import Any, Generic, Protocol, TypeVar
 
 from gpudask.api import Json
+from gpudask.clients.clock import Silence
 from gpudask.clients.deletions import Deletions
 from gpudask.clients.errors import ApiError
 from gpudask.clients.flow_control import RateLimiter
 from gpudask.clients.kubernetes import METADATA, Kubernetes
 from gpudask.clients.pages import pages
-from gpudask.clients.silence import Silence
 from gpudask.planning.observed import fields
 
 _LOG = logging.getLogger(__name__)

@@ -1,15 +1,17 @@
-"""Memory of a loop between passes: sizes, refusals and back-off by pool; and the start times of all clusters' pods."""
+"""Memory of a loop between passes: sizes, refusals and back-off by pool; ends of pods; and start times of all pods."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from gpudask.api.reasons import Reason
 from gpudask.api.resource import LABEL_CLUSTER
 from gpudask.clients.errors import ApiError
 from gpudask.clients.flow_control import Backoff
+from gpudask.planning.ledger.causes import Gone, ended_for_good
 from gpudask.planning.observed.observation import PoolMemory
+from gpudask.planning.observed.pods import Pod
 from gpudask.planning.pool_view import Start
 
 # An idle node is removed after ten minutes by default (Kubernetes' Cluster Autoscaler), and the image on it with it;
@@ -23,6 +25,9 @@ _SAME_SECONDS = 0.5
 # Creations in a row whose name was in use, after which the next is tried at once.
 _NAMES_IN_USE_AT_ONCE = 2
 _FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 0.5, 30.0
+# For so long an end is remembered that was counted: another operator, whose count may be adopted, had not heard of it.
+_ENDS_KEPT_SECONDS = 60.0
+_ENDS_KEPT = 1000  # of them, the last ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,3 +255,37 @@ class KnownStarts:
         """The start time of the last pod in seconds, None where there was none in the last twenty minutes."""
         known = self._known.get(spec_hash)
         return known.start.seconds if known and known.holds(now) else None
+
+
+class PodEnds:
+    """The ends of pods that held GPUs: those since the last count, and those of the last while, once more.
+
+    `clock`: the operator's, in seconds since the epoch.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._new: list[Gone] = []  # since the last count
+        self._counted: list[Gone] = []
+
+    def note(self, pod: Pod, at: float) -> None:
+        """Note that a pod is gone since `at`, as it was last seen."""
+        if pod.pool and pod.node:
+            self._new.append(Gone.of(pod, at))
+
+    def take(self, pods: Iterable[Pod], there: Collection[str]) -> tuple[Gone, ...]:
+        """The pods that held GPUs, and do not since the last count.
+
+        `there`: the uids of those that exist. Those of `pods` that went only after that, as in a long write, are for
+        the next count; but some are back by now.
+        """
+        later = {pod.uid for pod in pods} - set(there)
+        taken = [each for each in self._new if each.uid not in later]
+        self._new = [each for each in self._new if each.uid in later]
+        since = self._clock() - _ENDS_KEPT_SECONDS
+        self._counted = [each for each in (*self._counted, *taken) if each.at >= since][-_ENDS_KEPT:]
+        return (*taken, *ended_for_good(pods))
+
+    def take_back(self) -> None:
+        """Have the next count learn of the last ones once more: it goes on from what another operator counted."""
+        self._new, self._counted = [*self._counted, *self._new], []

@@ -39,10 +39,9 @@ from gpudask.reconcile.context import Context
 from gpudask.reconcile.demand_feed import DemandFeed
 from gpudask.reconcile.drift_repair import DriftRepair
 from gpudask.reconcile.executor import DryRuns, Executor, delete_unused
-from gpudask.reconcile.loop_memory import Memory
+from gpudask.reconcile.loop_memory import Memory, PodEnds
 from gpudask.reconcile.measurements import Measurements
 from gpudask.reconcile.pass_loop import RESYNC_SECONDS
-from gpudask.reconcile.pod_ends import PodEnds
 from gpudask.reconcile.preload_configmaps import SharedByName, SharedPreload
 from gpudask.reconcile.records.writer import ClusterRecord
 from gpudask.reconcile.resource_copy import LOOK_SECONDS, ResourceCopy

@@ -2,8 +2,8 @@
 
 A status has the GPUs that a pool held as it was counted, and not whose: pods are matched with them. What is known then
 may be old, as where a watch is behind: pods that got their nodes before are not there yet, and others are that had
-ended. Such news is told within a minute. Then the same takeover is made once more with it. What that counts less is left
-out of what is counted next, and what it counts more is added.
+ended. Such news is told within a minute. Then the same takeover is made once more with it. What that counts less is
+left out of what is counted next, and what it counts more is added.
 """
 
 from __future__ import annotations
@@ -92,12 +92,16 @@ class Takeover:
         there = {holder.uid: holder for holder in self.seen.holders}
         known = there.keys() | {gone.uid for gone in self.seen.gone} | ledger.pods.keys() | ledger.gone.keys()
         came = [each for each in seen.holders if each.uid not in known and each.placed < self.seen.now]
-        went = []
+        went: list[Gone] = []
         for gone in seen.ended():
-            if gone.uid not in known and gone.placed < self.seen.now:
-                (went if gone.at <= self.seen.now else came).append(gone if gone.at <= self.seen.now else gone.holder)
-            elif gone.uid in there and gone.uid in ledger.pods and gone.at < self.seen.now:
+            if gone.uid in known:
+                is_late = gone.uid in there and gone.uid in ledger.pods and gone.at < self.seen.now
+            else:
+                is_late = gone.placed < self.seen.now
+            if is_late and gone.at <= self.seen.now:
                 went.append(gone)
+            elif is_late:
+                came.append(gone.holder)
         return self._with(came, went, ledger) if came or went else ledger
 
     def _with(self, came: list[Holder], went: list[Gone], ledger: Ledger) -> Ledger:
