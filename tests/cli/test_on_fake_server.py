@@ -279,6 +279,6 @@ def test_ctrl_c_at_the_question_deletes_nothing(
         process.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
             process.wait(timeout=1)
-    # A second signal, where the first was not lost but slow, ends Python on its way out: a shell tells that as 130, too.
+    # A second signal, where the first was slow and not lost, ends Python on its way out: shells tell that as 130, too.
     assert process.returncode in (Exit.INTERRUPTED, -signal.SIGINT)
     assert "demo" in server.clusters

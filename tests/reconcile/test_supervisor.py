@@ -78,7 +78,7 @@ async def test_a_cancellation_that_nobody_meant_for_it_ends_it_not():
     assert (work.runs, supervisor.restarts["feed"]) == (3, 2)
 
 
-async def test_what_fails_as_it_is_cancelled_does_not_begin_again(caplog):
+async def test_what_fails_as_it_is_cancelled_does_not_begin_again(caplog: pytest.LogCaptureFixture):
     time, begun = Time(), asyncio.Event()
 
     async def work() -> None:

@@ -95,7 +95,7 @@ async def _outcome(work: Callable[[], Coroutine[Any, Any, None]]) -> BaseExcepti
         if _is_cancelled():
             raise
         return error  # of something that it waited for: this task was not cancelled
-    except Exception as error:  # noqa: BLE001 - the supervisor catches all
+    except Exception as error:
         if _is_cancelled():
             _LOG.error("a task that was cancelled failed: a defect", exc_info=error)
             raise asyncio.CancelledError from error
