@@ -103,3 +103,17 @@ def test_news_of_long_after_a_takeover_is_no_correction_of_it():
     on.count()
     assert on.ledger is not None
     assert on.ledger.takeover is None
+
+
+def test_a_pod_without_gpus_of_whose_end_the_next_operator_hears_late_is_nothing_to_count():
+    on = Late()
+    on.place("a", rest=Cause.SPARE)
+    on.wait(10)
+    on.count()
+    takes_over(on, ago=6)
+    on.wait(2)
+    on.gone.append(Gone("c", "cpu", "demo-c", 0, on.now - 20, on.now - 1))
+    on.count()
+    assert settled(on) == on.lifetimes
+    assert on.ledger is not None
+    assert not sum(on.ledger.of("cpu").seconds.values())

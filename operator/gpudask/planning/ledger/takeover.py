@@ -100,7 +100,7 @@ class Takeover:
                 is_late = gone.placed < self.seen.now
             if is_late and gone.at <= self.seen.now:
                 went.append(gone)
-            elif is_late:
+            elif is_late and gone.gpus:
                 came.append(gone.holder)
         return self._with(came, went, ledger) if came or went else ledger
 
@@ -218,7 +218,8 @@ class _Matching:
         for name, left in (+self._room).items():
             self._gap[name] += left * max(0.0, gone_by - since) / 2
         for name, gpu_seconds in self._gap.items():
-            self._count.add_gap(name, self._before.of(name).gpus or self._rests[name], gpu_seconds)
+            if gpu_seconds:  # pods without GPUs take no room, and have no causes
+                self._count.add_gap(name, self._before.of(name).gpus or self._rests[name], gpu_seconds)
         return replace(self._count.ledger(), unseen=(+self._room).total())
 
     def _was_counted(self, holder: Holder, earlier: float) -> bool:
