@@ -46,7 +46,7 @@ def image_registry(directory: Path) -> Iterator[str]:
 
 def tags(address: str, name: str) -> list[str]:
     """The tags that an image has there."""
-    with urllib.request.urlopen(f"http://{address}/v2/{name}/tags/list", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{address}/v2/{name}/tags/list", timeout=60) as answer:
         return list(json.load(answer)["tags"])
 
 

@@ -20,6 +20,6 @@ def test_a_program_outside_connects_and_scales_by_name(space: Space, monkeypatch
     with KubeCluster.from_name("outside", namespace=space.kubectl.namespace) as found, Client(found) as client:
         found.scale(2, pool="gpu")
         found.wait_for_workers(2, pool="gpu", timeout=90)
-        assert client.submit(sum, [1, 2], resources={"GPU": 1}).result(timeout=30) == 3
+        assert client.submit(sum, [1, 2], resources={"GPU": 1}).result(timeout=120) == 3
         found.unscale(pool="gpu")
         space.wait_pods("outside", "gpu", 0)

@@ -32,10 +32,10 @@ def test_a_documented_cluster_with_a_group_and_an_autoscaler_computes_once_conve
     (service,) = space.get("services", "--field-selector=metadata.name=simple-scheduler")
     assert service["spec"]["type"] == "NodePort"
     with space.client("simple") as client:
-        assert client.submit(sum, [1, 2]).result(timeout=30) == 3
+        assert client.submit(sum, [1, 2]).result(timeout=120) == 3
         for pool in _POOLS:
             names = [name for name in map(str, _workers(client)) if f"-{pool}-worker-" in name]
-            assert client.submit(sum, [1, 2], workers=names, pure=False).result(timeout=30) == 3
+            assert client.submit(sum, [1, 2], workers=names, pure=False).result(timeout=120) == 3
         futures = client.map(gpudask_e2e.work, range(90), seconds=1.0, pure=False)
         space.wait(lambda: len(space.names("simple", "default")) > 1, "the autoscaled pool grows with the queue")
         client.cancel(futures)

@@ -38,9 +38,9 @@ def test_it_creates_a_cluster_of_a_file_computes_on_it_and_deletes_it(
     options = {"custom_cluster_spec": made, "scheduler_forward_port": unused_tcp_port, "timeout": 120}
     with KubeCluster("made", namespace=space.kubectl.namespace, **options) as found, Client(found) as client:
         assert found.dashboard_link == f"http://127.0.0.1:{unused_tcp_port}/status"
-        assert httpx.get(found.dashboard_link, timeout=10).status_code == 200
+        assert httpx.get(found.dashboard_link, timeout=120).status_code == 200
         found.wait_for_workers(2, pool="cpu", timeout=90)
-        assert client.submit(sum, [1, 2]).result(timeout=30) == 3
+        assert client.submit(sum, [1, 2]).result(timeout=120) == 3
         assert any("scheduler" in name for name in found.get_logs(tail=5))
         assert "cpu=2" in repr(found)
     space.wait(lambda: not space.get("gdc"), "the cluster is gone")
@@ -71,7 +71,7 @@ def test_a_pool_is_held_adapted_added_and_removed(space: Space) -> None:
     with KubeCluster.from_name("held", namespace=space.kubectl.namespace) as found:
         with found.hold("gpu", 2, timeout=90) as workers:
             assert len(workers) == 2
-            with found.hold("gpu", 2, timeout=30) as same:
+            with found.hold("gpu", 2, timeout=120) as same:
                 assert set(same) == set(workers)
             held = space.pool("held", "gpu")
             assert (held["desired"], held["sizeSetBy"].partition(":")[0]) == (2, "hold")
@@ -117,7 +117,7 @@ def test_a_killed_port_forward_and_a_restarted_scheduler_leave_a_client_that_wor
         KubeCluster.from_name("breaks", kubeconfig=str(tmp_path / "kubeconfig"), quiet=True) as found,
         Client(found) as client,
     ):
-        assert client.submit(sum, [1, 2]).result(timeout=30) == 3
+        assert client.submit(sum, [1, 2]).result(timeout=120) == 3
         with broken_connection(client):
             assert network.cut() > 0
 
@@ -169,10 +169,10 @@ def test_without_its_operator_a_client_computes_and_what_waits_for_the_operator_
     space.wait_ready("alone")
     namespace = space.kubectl.namespace
     with KubeCluster.from_name("alone", namespace=namespace, quiet=True) as found, Client(found) as client:
-        assert client.submit(sum, [1, 2]).result(timeout=30) == 3
+        assert client.submit(sum, [1, 2]).result(timeout=120) == 3
         space.platform.scale_operator(0)
         try:
-            assert client.submit(sum, [1, 2], pure=False).result(timeout=30) == 3
+            assert client.submit(sum, [1, 2], pure=False).result(timeout=120) == 3
             found.scale(2, pool="cpu")
             with pytest.raises(KubeClusterError, match=r"not looked at generation \d+ .*is it running"):
                 found.wait_for_workers(2, pool="cpu", timeout=3)
@@ -181,7 +181,7 @@ def test_without_its_operator_a_client_computes_and_what_waits_for_the_operator_
         finally:
             space.platform.scale_operator(1)
         found.wait_for_workers(2, pool="cpu", timeout=60)
-        assert client.submit(sum, [1, 2], pure=False).result(timeout=30) == 3
+        assert client.submit(sum, [1, 2], pure=False).result(timeout=120) == 3
 
 
 def test_what_keeps_a_cluster_is_told_while_it_waits_and_in_the_error(

@@ -56,7 +56,7 @@ def test_an_operator_of_one_namespace_runs_its_clusters_and_has_no_right_elsewhe
     team.watched.wait_ready("ours")
     with team.watched.client("ours") as client:
         assert client.submit(work, 2, resources=GPU).result(timeout=90) == 2
-        assert client.submit(work, 3).result(timeout=30) == 3
+        assert client.submit(work, 3).result(timeout=120) == 3
     team.watched.wait_pods("ours", "gpu", 0)
     assert team.elsewhere.status("alone") == {}
     assert team.elsewhere.get("pods,services,secrets") == []

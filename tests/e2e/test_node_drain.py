@@ -35,7 +35,7 @@ def test_a_node_drain_ends_the_running_task_and_moves_the_results(space: Space) 
         space.wait(lambda: any(client.run_on_scheduler(processing_on).values()), "a task runs on it")
         with _drained(space, pod["spec"]["nodeName"], "gpudask.dev/cluster=steady,gpudask.dev/pool=edge"):
             assert pod["metadata"]["uid"] not in {other["metadata"]["uid"] for other in space.get("pods")}
-            assert running.result(timeout=30) == 9
+            assert running.result(timeout=120) == 9
             assert client.gather(held) == list(range(4))
             holders = {worker for future in [*held, running] for worker in client.run_on_scheduler(who_has, future.key)}
             assert not any(worker.startswith(pod["metadata"]["name"]) for worker in holders), holders

@@ -37,7 +37,7 @@ def test_each_refusal_names_the_rule_that_is_missing_until_it_works(
             found.scale(1, pool="cpu")
             found.wait_for_workers(1, pool="cpu", timeout=60)
             with Client(found) as client:
-                assert client.submit(sum, [1, 2]).result(timeout=30) == 3
+                assert client.submit(sum, [1, 2]).result(timeout=120) == 3
             assert "Scheduler" in found.get_logs(), "without a right on pods' logs, what the processes remember"
 
     rules = asked_for(space, uses)

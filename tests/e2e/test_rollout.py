@@ -125,7 +125,7 @@ def test_an_edited_image_comes_with_the_scheduler_and_until_then_new_workers_get
     scheduler, old = space.uids("roll"), uids(space, "cpu")
     with space.client("roll") as client:
         held = client.submit(work, 1, pure=False)
-        assert held.result(timeout=30) == 1
+        assert held.result(timeout=120) == 1
         has_new_image = edit_image(space, "/spec")
         image = "holds tasks or results; workers meanwhile keep the image"
         space.wait(lambda: image in space.condition("roll", "SchedulerReady")["message"], "the status says what waits")
@@ -154,9 +154,9 @@ def test_an_edited_scheduler_waits_for_running_tasks_and_for_held_results_and_sa
         waits_for_rollout(space, "holds tasks or results")
         steadily(lambda: space.uids("roll") == old, "the scheduler stays while a task runs", seconds=2)
         client.run(release)
-        assert running.result(timeout=30) == 5
+        assert running.result(timeout=120) == 5
         steadily(lambda: space.uids("roll") == old, "the scheduler stays while a result is held", seconds=2)
-        assert running.result(timeout=30) == 5
+        assert running.result(timeout=120) == 5
         del running
         space.wait(lambda: space.uids("roll") and not old & space.uids("roll"), "it was replaced once idle")
     space.wait(lambda: space.condition("roll", "SchedulerReady")["reason"] == "SchedulerRunning", "it runs")
@@ -170,7 +170,7 @@ def test_a_rollout_that_drains_waits_for_running_tasks_alone_and_gives_held_resu
     old = space.uids("roll")
     with space.client("roll") as client:
         held = client.submit(work, 1, pure=False)
-        assert held.result(timeout=30) == 1
+        assert held.result(timeout=120) == 1
         running = start_a_task(space, client, "cpu")
         ended: list[str] = []
         running.add_done_callback(lambda future: ended.append(future.status))
@@ -193,7 +193,7 @@ def test_a_pool_whose_new_image_does_not_exist_keeps_its_old_pods_and_says_so(sp
     space.wait(lambda: space.condition("bad", "Degraded")["reason"] == "ImageNotPulled", "the status says why")
     assert old <= space.names("bad", "cpu")
     with space.client("bad") as client:
-        assert client.submit(work, 1).result(timeout=30) == 1
+        assert client.submit(work, 1).result(timeout=120) == 1
     space.edit("bad", {"op": "remove", "path": "/spec/pools/0/image"})
     space.wait(lambda: space.names("bad", "cpu") == old, "the edit is taken back, and with it the new pod")
     space.wait(lambda: space.condition("bad", "Degraded")["status"] == "False", "all is well again")
@@ -231,7 +231,7 @@ def start_a_task(space: Space, client: Client, pool: str) -> Future:
 
 def check_nothing_was_lost(client: Client, pool: str, held: list[Future], running: Future) -> None:
     """All values are there, each was computed once, and none was sent where it cannot be."""
-    assert running.result(timeout=30) == 5
+    assert running.result(timeout=120) == 5
     read = client.map(read_only_on_gpu, held, resources=GPU) if pool == "gpu" else held
     assert client.gather(read) == list(range(4))
     executions = ends(client, [future.key for future in [*held, running]])

@@ -49,8 +49,8 @@ def test_from_name_scale_and_compute(demo: Space) -> None:
     existing.scale(1, worker_group="gpu")
     demo.wait_workers("demo", "gpu", 1)
     with Client(existing) as client:
-        assert client.submit(sum, [1, 2]).result(timeout=30) == 3
-        assert client.submit(sum, [1, 2], resources={"GPU": 1}).result(timeout=30) == 3
+        assert client.submit(sum, [1, 2]).result(timeout=120) == 3
+        assert client.submit(sum, [1, 2], resources={"GPU": 1}).result(timeout=120) == 3
     logs = existing.get_logs()
     assert any("scheduler" in name and "Scheduler at" in text for name, text in logs.items()), logs
     assert sum("worker" in name for name in logs) == 3, list(logs)
@@ -89,10 +89,10 @@ def test_a_cut_a_restarted_scheduler_and_a_deleted_operator_leave_a_client_that_
         assert pod["metadata"]["uid"] not in demo.uids("demo")
         assert httpx.get(existing.dashboard_link, timeout=10).status_code == 200
         with Client(existing, set_as_default=False) as another:
-            assert another.submit(sum, [1, 2], pure=False).result(timeout=30) == 3
+            assert another.submit(sum, [1, 2], pure=False).result(timeout=120) == 3
 
         deleted = demo.platform.delete_operator()
-        assert client.submit(sum, [1, 2], pure=False).result(timeout=30) == 3
+        assert client.submit(sum, [1, 2], pure=False).result(timeout=120) == 3
         existing.scale(2)
         demo.wait_workers("demo", "cpu", 2)
         demo.platform.await_operator(after=deleted)

@@ -76,7 +76,7 @@ def test_a_later_version_restarts_nothing_and_its_new_pods_join_the_old(space: S
         _resize(space, cpu=2, gpu=1)  # the older preload drains for the later operator
         client.run(release)
         assert client.gather(running) == [0, 1]
-        assert client.submit(read_only_on_gpu, on_gpu, resources=GPU).result(timeout=30) == 7
+        assert client.submit(read_only_on_gpu, on_gpu, resources=GPU).result(timeout=120) == 7
         assert client.gather(held) == list(range(4))
         executions = ends(client, [future.key for future in [*held, on_gpu, *running]])
         assert {len(workers) for workers in executions.values()} == {1}, executions
@@ -112,9 +112,9 @@ def test_the_return_to_an_older_version_restarts_nothing_either(space: Space, la
             assert _versions(space, pod) == {None}
             assert _ask(client, pod) is None
         _resize(space, cpu=2, gpu=1)  # the later preload drains for the older operator
-        assert client.submit(read_only_on_gpu, held, resources=GPU).result(timeout=30) == 7
+        assert client.submit(read_only_on_gpu, held, resources=GPU).result(timeout=120) == 7
         client.run(release)
-        assert running.result(timeout=30) == 1
+        assert running.result(timeout=120) == 1
         executions = ends(client, [held.key, running.key])
         assert {len(workers) for workers in executions.values()} == {1}, executions
 
@@ -154,7 +154,7 @@ def _ask(client: Client, pod: str) -> Any:
     where = next(address for address, worker in workers.items() if str(worker["name"]).startswith(f"{pod}-"))
     resources = GPU if "-gpu-" in pod else {}
     told = client.submit(variable, later_version.VARIABLE, workers=where, resources=resources, pure=False)
-    return told.result(timeout=30)
+    return told.result(timeout=120)
 
 
 def _preload_version(client: Client) -> Any:

@@ -64,7 +64,7 @@ def test_a_node_port_and_a_load_balancer_are_dialled_without_a_forwarded_port(sp
         assert found._connection.forwards == {}
         computes(found)
         assert found.dashboard_link.endswith(f":{ports[8787]}/status")
-        assert httpx.get(found.dashboard_link, timeout=10).status_code == 200
+        assert httpx.get(found.dashboard_link, timeout=120).status_code == 200
 
         space.edit("ported", {"op": "replace", "path": "/spec/scheduler/service/type", "value": "LoadBalancer"})
         space.wait(lambda: service(space, "ported")["spec"]["type"] == "LoadBalancer", "the Service's new type")
@@ -75,7 +75,7 @@ def test_a_node_port_and_a_load_balancer_are_dialled_without_a_forwarded_port(sp
             assert balanced._connection.forwards == {}
             computes(balanced)
             assert balanced.dashboard_link == f"http://{_BALANCER}:8787/status"
-            assert httpx.get(balanced.dashboard_link, timeout=10).status_code == 200
+            assert httpx.get(balanced.dashboard_link, timeout=120).status_code == 200
 
 
 def service(space: Space, name: str) -> Json:
@@ -103,7 +103,7 @@ def test_an_ingress_is_dialled_by_a_scheduler_that_speaks_websockets(space: Spac
     with KubeCluster.from_name("webbed", quiet=True) as found:
         assert found.scheduler_address == f"ws://{_INGRESS}"
         assert set(found._connection.forwards) == {8787}, "the Ingress does not lead to the dashboard"
-        assert httpx.get(found.dashboard_link, timeout=10).status_code == 200
+        assert httpx.get(found.dashboard_link, timeout=120).status_code == 200
         computes(found)
 
 
@@ -153,7 +153,7 @@ async def test_a_bare_cluster_says_what_it_chose_and_is_found_again_after_its_pr
         Client(found, asynchronous=True) as client,
     ):
         await found.wait_for_workers(1, pool="cpu", timeout=60)
-        async with found.hold("cpu", 1, timeout=30) as workers:
+        async with found.hold("cpu", 1, timeout=120) as workers:
             assert await client.submit(sum, [1, 2], workers=workers) == 3
     assert space.get("gdc") == [], "the one that took it over deleted it"
 
