@@ -22,7 +22,7 @@ GIVEN = E2E_KUBECONFIG="$(abspath $(KUBECONFIG))" E2E_IMAGE="$(IMAGE)" E2E_OPERA
 # Where it is set, each of the processes that the tests start compiles the package anew, and pytest all tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help machine images setup lock generate manifests lint test test-without-cluster test-cluster test-on-cluster test-fast test-e2e test-stock properties soak orders hostile chaos chaos-jobs leaks demo down bench-startup bench-clients bench-scaling bench-scale bench-ha bench-gpu
+.PHONY: help machine images setup lock generate manifests lint test test-without-cluster test-cluster test-on-cluster test-fast test-e2e test-stock properties soak orders takeovers hostile chaos chaos-jobs leaks demo down bench-startup bench-clients bench-scaling bench-scale bench-ha bench-gpu
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -119,6 +119,9 @@ soak: setup ## random histories of a simulated cluster, against an oracle (ARGS=
 
 orders: setup ## random orders of events for the operator, against a new one that looks (ARGS="--seed 1000 --histories 2000")
 	@PYTHONHASHSEED=0 $(PY) -m tests.orders $(ARGS)
+
+takeovers: setup ## random takeovers of a ledger by two operators, against what the pods lived (ARGS="--seed 0 --histories 2000")
+	@$(PY) -m tests.takeovers $(ARGS)
 
 hostile: setup ## attacks by an editor of one namespace, beside somebody else's clusters (ARGS="--only schedulers")
 	@$(PY) -m tests.hostile $(ARGS)
