@@ -14,27 +14,32 @@ import pytest
 from gpudask.planning.ledger import takeover
 from gpudask.planning.ledger.takeover import Arrival
 from tests.conftest import ROOT
-from tests.takeovers.history import play
+from tests.takeovers.history import Outcome, play
+from tests.takeovers.timeline import Line
 
 SURPLUS = "surplus is lost when the leader changes"
 BEHIND = "the rule that the predecessor was behind fires when we are"
 AGAIN = "an operator that leads again begins from the status"
 RELIST = "ends found by a relist have no stamp"
+UNHEARD = "a leader goes before it hears what its watch has missed, and nobody puts its count right"
+OWED = "the history ends before a surplus is left out of what is counted: hardly any GPU is held"
+# Each reason was tried: with that alone put right, the seed is right; of those with two, with both, but for UNHEARD and
+# OWED, which were read in the course.
 WRONG = {
     16: RELIST,
-    108: RELIST,
-    363: RELIST,
+    108: UNHEARD,
+    363: UNHEARD,
     529: AGAIN,
     530: RELIST,
     579: BEHIND,
-    616: RELIST,
+    616: UNHEARD,
     721: RELIST,
     769: RELIST,
-    977: BEHIND,
+    977: f"{BEHIND}, and {UNHEARD}",
     1162: SURPLUS,
     1612: f"{BEHIND}, and {RELIST}",
     1725: RELIST,
-    1734: RELIST,
+    1734: OWED,
     1933: BEHIND,
     1974: RELIST,
 }
@@ -62,9 +67,15 @@ def test_the_oracle_finds_a_count_that_takes_its_arrival_for_its_time(monkeypatc
 
 
 def test_the_course_tells_where_the_error_jumps():
-    jumps = [text for text in play(16).told() if text.startswith("-- the error jumps from ")]
-    assert jumps
-    assert not [text for text in play(0).told() if text.startswith("-- ")]
+    course = (Line(1.0, "A wrote", 0.5), Line(2.0, "FAULT"), Line(3.0, "B wrote", 9.5), Line(4.0, "B wrote", 10.0))
+    told = list(Outcome(seed=0, wrong="", gap=0.0, course=course).told())
+    assert told == [
+        "    1.0 [+0.5] A wrote",
+        "    2.0 FAULT",
+        "    3.0 [+9.5] B wrote",
+        "-- the error jumps from +0.5 to +9.5 GPU-seconds",
+        "    4.0 [+10.0] B wrote",
+    ]
 
 
 def test_a_seed_is_one_history_whatever_the_hash_seed():
