@@ -23,8 +23,8 @@ AGAIN = "an operator that leads again begins from the status"
 RELIST = "ends found by a relist have no stamp"
 UNHEARD = "a leader goes before it hears what its watch has missed, and nobody puts its count right"
 OWED = "the history ends before a surplus is left out of what is counted: hardly any GPU is held"
-# Each reason was tried: with that alone put right, the seed is right; of those with two, with both, but for UNHEARD and
-# OWED, which were read in the course.
+# What is left of a seed's error where its reason alone is put right, or both, by hand: nothing that is wrong. With OWED
+# that is a calm of 300 s. UNHEARD was not put right: it is read in the courses.
 WRONG = {
     16: RELIST,
     108: UNHEARD,
