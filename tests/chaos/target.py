@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Literal, TypeVar
 from urllib.parse import quote
 
 from gpudask.api.resource import API_VERSION, PLURAL, RECORD_PLURAL
@@ -254,8 +254,12 @@ def mend(cluster: Cluster | None) -> None:
             kubectl.attempt("uncordon", spec.name, "--request-timeout=15s")
 
 
-def iptables(table: str, *arguments: str, check: bool = True) -> bool:
-    """Run it; whether it succeeded."""
+def iptables(table: Literal["nat", "mangle"], *arguments: str, check: bool = True) -> bool:
+    """Run it; whether it succeeded.
+
+    Not in `filter`: kube-router reads that table and writes it back as a whole, without what was added in between, and
+    with what was removed.
+    """
     command = ["iptables", "-w", "-t", table, *arguments]
     return subprocess.run(command, capture_output=True, check=check).returncode == 0
 
@@ -266,12 +270,13 @@ def _redirect(port: int, address: str) -> None:
     iptables("nat", "-I", "PREROUTING", "-j", CHAIN)
     to = ["-j", "DNAT", "--to-destination", f"{address}:{port}"]
     iptables("nat", "-A", CHAIN, "-p", "tcp", "-s", _POD_RANGE, "-d", _SERVICE, "--dport", "443", *to)
-    iptables("filter", "-N", CHAIN)
-    iptables("filter", "-I", "FORWARD", "-j", CHAIN)
+    iptables("mangle", "-N", CHAIN)
+    iptables("mangle", "-I", "FORWARD", "-j", CHAIN)
 
 
 def _remove_chains() -> None:
-    for table, hook in (("nat", "PREROUTING"), ("filter", "FORWARD")):
+    hooks: tuple[tuple[Literal["nat", "mangle"], str], ...] = (("nat", "PREROUTING"), ("mangle", "FORWARD"))
+    for table, hook in hooks:
         while iptables(table, "-D", hook, "-j", CHAIN, check=False):
             pass
         if iptables(table, "-F", CHAIN, check=False):

@@ -21,11 +21,11 @@ def packets_lost(target: Target, pick: float) -> Iterator[str]:
     rules = [("-s", address, "-d", _PODS, *chance), ("-s", _PODS, "-d", address, *chance)]
     try:
         for rule in rules:
-            iptables("filter", "-A", CHAIN, *rule)
+            iptables("mangle", "-A", CHAIN, *rule)
         yield f"{pod['metadata']['name']}, {share:.0%}"
     finally:
         for rule in rules:
-            iptables("filter", "-D", CHAIN, *rule, check=False)
+            iptables("mangle", "-D", CHAIN, *rule, check=False)
 
 
 @contextmanager
