@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import re
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,8 @@ VALUES = ROOT / "charts" / "gpudask" / "values.yaml"
 _LINE = re.compile(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\] \S+ +\[(DEBUG|INFO|WARNING|ERROR|CRITICAL) *\] ")
 _DEFECTS = re.compile(r"Traceback|a defect|never retrieved|Unclosed|CRITICAL", re.IGNORECASE)
 _SHOWN = 300
+# What is deleted is remembered for minutes, and memory is given back once more 400 s after work (gpudask/heap.py).
+FORGOTTEN_SECONDS = 600.0
 
 
 @dataclass
@@ -60,6 +63,15 @@ class AttackedOperator:
             await asyncio.sleep(0.5)
             least = min(least, self.process.resident_mb)
         return least
+
+    async def comes_down(self, limit_mb: float, *, seconds: float = FORGOTTEN_SECONDS) -> tuple[float, float]:
+        """Wait until the resident memory is at most `limit_mb`, or so many seconds; what it is, and after how many."""
+        began = time.monotonic()
+        for _ in range(int(seconds)):
+            if self.process.resident_mb <= limit_mb:
+                break
+            await asyncio.sleep(1.0)
+        return self.process.resident_mb, time.monotonic() - began
 
 
 @contextlib.asynccontextmanager
