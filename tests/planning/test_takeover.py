@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from gpudask.api.reasons import Cause
+from gpudask.api.status import PoolStatus
 from gpudask.planning.ledger.causes import Gone, Holder
+from gpudask.planning.ledger.totals import PoolCount
 from tests.planning.test_ledger import Operator
 
 
@@ -117,3 +119,27 @@ def test_a_pod_without_gpus_of_whose_end_the_next_operator_hears_late_is_nothing
     assert settled(on) == on.lifetimes
     assert on.ledger is not None
     assert not sum(on.ledger.of("cpu").seconds.values())
+
+
+def test_what_was_counted_too_much_the_next_operator_leaves_out_as_this_one_would_have():
+    on = Late()
+    on.place("a", rest=Cause.SPARE)
+    on.place("b", rest=Cause.SPARE)
+    on.wait(10)
+    on.count()
+    on.end("b")
+    on.gone[-1] = replace(on.gone[-1], at=on.now - 6, is_stamped=True)
+    on.lifetimes -= 6
+    on.count()
+    on.restart(seconds=2)
+    on.count()
+    assert settled(on) == on.lifetimes == 4 + 12
+    on.restart(seconds=10)
+    on.count()
+    assert sum(on.seconds().values()) == on.lifetimes
+
+
+@pytest.mark.parametrize(("written", "surplus"), [(-5.0, 0.0), (4.0, 4.0), (1e9, 10.0), (float("nan"), 0.0)])
+def test_a_surplus_that_somebody_wrote_is_at_most_what_was_counted(written: float, surplus: float):
+    row = PoolStatus(name="gpu", gpu_seconds_held=10.0, gpu_seconds_surplus=written)
+    assert PoolCount.of(row).surplus == surplus

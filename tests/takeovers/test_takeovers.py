@@ -17,7 +17,6 @@ from tests.conftest import ROOT
 from tests.takeovers.history import Outcome, play
 from tests.takeovers.timeline import Line
 
-SURPLUS = "surplus is lost when the leader changes"
 BEHIND = "the rule that the predecessor was behind fires when we are"
 AGAIN = "an operator that leads again begins from the status"
 RELIST = "ends found by a relist have no stamp"
@@ -36,7 +35,6 @@ WRONG = {
     721: RELIST,
     769: RELIST,
     977: f"{BEHIND}, and {UNHEARD}",
-    1162: SURPLUS,
     1612: f"{BEHIND}, and {RELIST}",
     1725: RELIST,
     1734: OWED,

@@ -124,6 +124,13 @@ class PoolStatus(Model):
     gpu_seconds_used: Annotated[
         float, Field(description="of gpuSecondsHeld those in which a task of the pool's own ran: the cause `working`")
     ] = 0.0
+    gpu_seconds_surplus: Annotated[
+        float,
+        Field(
+            description="of gpuSecondsHeld those of pods that had ended by then, as was told later: so much is left out"
+            " of what is counted next"
+        ),
+    ] = 0.0
     causes: Annotated[
         list[CauseSeconds],
         Field(default_factory=list, description="why its pods hold and held GPUs: each GPU-second has one cause"),

@@ -57,6 +57,7 @@ class PoolCount:
                 "gpus_busy": self.gpus.get(Cause.WORKING, 0),
                 "gpu_seconds_held": round(sum(each.gpu_seconds for each in causes), _DIGITS),
                 "gpu_seconds_used": round(self.seconds.get(Cause.WORKING, 0.0), _DIGITS),
+                "gpu_seconds_surplus": round(self.surplus, _DIGITS),
                 "causes": causes,
                 "owners": self.owner_rows(),
             }
@@ -79,7 +80,8 @@ class PoolCount:
             seconds[cause] += max(0.0, each.gpu_seconds)
             gpus[cause] += max(0, each.gpus)
         owners = {each.owner: max(0.0, each.gpu_seconds) for each in row.owners[: OWNERS + 1]}
-        return cls({cause: amount for cause, amount in seconds.items() if amount}, owners, +gpus)
+        surplus = max(0.0, min(row.gpu_seconds_surplus, sum(seconds.values())))
+        return cls({cause: amount for cause, amount in seconds.items() if amount}, owners, +gpus, surplus=surplus)
 
     def with_others(self, other: PoolCount) -> PoolCount:
         """The same with what `other`, which holds no GPUs any more, has held in all."""
