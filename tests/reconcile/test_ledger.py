@@ -10,9 +10,13 @@ from typing import Any
 
 import pytest
 
+from gpudask.api.reasons import Cause
 from gpudask.api.status import Status, iso
+from gpudask.planning.ledger.causes import Holder
+from gpudask.planning.ledger.counting import Ledger, Seen, count
 from gpudask.planning.ledger.takeover import Arrival
 from gpudask.reconcile import loop as under_test
+from gpudask.reconcile.last_counts import OwnCount
 from gpudask.reconcile.loop import Registry
 from gpudask.reconcile.resource_copy import ResourceCopy
 from gpudask.reconcile.status import StatusWriter
@@ -147,7 +151,7 @@ class Loop:
         self.record = SimpleNamespace(inherit=lambda *_: None)
         self.made.append(self)
 
-    def inherit(self, came: Arrival | None, gone: Any) -> None:
+    def inherit(self, came: Arrival | None, _ledger: Ledger | None, gone: Any) -> None:
         self.inherited = came, list(gone)
 
     async def run(self) -> None:
@@ -279,3 +283,34 @@ async def test_an_edit_before_the_first_count_leaves_it_known_when_the_last_one_
     assert copied.status_is_newer
     writer.adopt()
     assert (writer.came, writer.ledger) == (came, None)
+
+
+# --- a leader that leads again ---
+
+
+async def test_who_leads_again_and_finds_its_own_count_goes_on_from_what_it_knows_beyond_that():
+    """It has counted on, heard of a pod that had its node before, and could not write that."""
+    bench = await placed()
+    await bench.run(20)
+    own = bench.passes._status_writer.last_count
+    assert own is not None
+    assert own.told == bench.api.objects[bench.resource]["status"]["countedAt"]
+    more = count(Seen((Holder("new", "gpu", "w", 1, bench.now - 9, Cause.STARTING),), bench.now), own.ledger)
+    copied = ResourceCopy(bench.context, bench.api.objects[bench.resource])
+    again = StatusWriter(bench.context, copied)
+    again.inherit(Arrival(own.at, own.at), more)
+    copied.update(copied.body)
+    again.adopt()
+    assert again.ledger is more
+    assert again.last_count == OwnCount(own.told, own.at, more)  # it may end before it writes
+
+
+async def test_who_goes_on_from_another_operators_count_has_none_of_its_own():
+    bench = await placed()
+    await bench.run(20)
+    writer = bench.passes._status_writer
+    assert writer.last_count is not None
+    another_counts(bench, more=300.0, ago=1.0)
+    bench.passes._copy.update(bench.api.objects[bench.resource])
+    assert writer.adopt()
+    assert writer.last_count is None

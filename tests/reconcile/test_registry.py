@@ -14,8 +14,10 @@ import pytest
 
 from gpudask.api.resource import Identity
 from gpudask.history.unfinished import GonePods, LastStatus
+from gpudask.planning.ledger.counting import Ledger
 from gpudask.planning.ledger.takeover import Arrival
 from gpudask.reconcile import loop as module
+from gpudask.reconcile.last_counts import OwnCount
 from gpudask.reconcile.loop import Registry
 from gpudask.reconcile.supervisor import Supervisor
 
@@ -53,14 +55,15 @@ class Loop:
         self.uid = body["metadata"]["uid"]
         self.over = asyncio.Event()
         self.record = Record(self.uid)
-        self.last_count = "", 0.0
+        self.last_count: OwnCount | None = None
         self.inherited: Arrival | None = None
+        self.ledger: Ledger | None = None
 
     def resource_changed(self, body: Json) -> None:
         self.copies.append(body["metadata"]["resourceVersion"])
 
-    def inherit(self, came: Arrival | None, _gone: Any) -> None:
-        self.inherited = came
+    def inherit(self, came: Arrival | None, ledger: Ledger | None, _gone: Any) -> None:
+        self.inherited, self.ledger = came, ledger
 
     def pod_gone(self, *_: Any) -> None:
         pass
@@ -254,9 +257,11 @@ async def test_a_cluster_that_went_just_before_is_told_of_as_soon_as_one_leads(
     assert not told or Anew.told[0][1].name == "stays"  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(("told", "inherited"), [("18:00:05", 5.0), ("18:00:09", 60.0)], ids=["its own", "another's"])
-async def test_a_leader_that_was_frozen_knows_when_it_counted_though_it_hears_of_that_late(
-    told: str, inherited: float, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("told", "inherited", "is_own"), [("18:00:05", 5.0, True), ("18:00:09", 60.0, False)], ids=["its own", "another's"]
+)
+async def test_a_leader_that_was_frozen_knows_when_and_what_it_counted_though_it_hears_of_that_late(
+    told: str, inherited: float, is_own: bool, monkeypatch: pytest.MonkeyPatch
 ):
     now = [0.0]
     registry, here = Registry(lambda: now[0]), context("team")
@@ -264,7 +269,7 @@ async def test_a_leader_that_was_frozen_knows_when_it_counted_though_it_hears_of
     registry.cluster_changed(body("a") | {"status": {"countedAt": "18:00:00"}})
     registry.lead(here)
     await acting()
-    Loop.running[0].last_count = "18:00:05", 1005.0
+    Loop.running[0].last_count = OwnCount("18:00:05", 1005.0, Ledger(1006.0))
     now[0] = 60.0
     await registry.stand_by()
     registry.cluster_changed(body("a", 2) | {"status": {"countedAt": told}})
@@ -272,6 +277,7 @@ async def test_a_leader_that_was_frozen_knows_when_it_counted_though_it_hears_of
     await acting()
     assert (came := Loop.running[0].inherited) is not None
     assert came.at == 1000.0 + inherited
+    assert Loop.running[0].ledger == (Ledger(1006.0) if is_own else None)
 
 
 @pytest.mark.parametrize("leads", [False, True])

@@ -18,6 +18,7 @@ from gpudask.planning.ledger.counting import Ledger, Seen, count
 from gpudask.planning.ledger.takeover import Arrival, inherit
 from gpudask.planning.observed.pods import Pod
 from gpudask.reconcile.context import Context
+from gpudask.reconcile.last_counts import OwnCount
 from gpudask.reconcile.loop_memory import PodEnds
 from gpudask.reconcile.resource_copy import ResourceCopy
 from gpudask.reconcile.status import StatusWriter
@@ -61,17 +62,18 @@ class ClusterLoop:
 
     # What the registry calls.
 
-    def inherit(self, came: Arrival | None, gone: Iterable[tuple[Pod, float]]) -> None:
+    def inherit(self, came: Arrival | None, ledger: Ledger | None, gone: Iterable[tuple[Pod, float]]) -> None:
         """As the real loop's."""
-        self._writer.came = came
+        self._writer.inherit(came, ledger)
         known = list(gone)
         for pod, at in known:
             self._ends.note(pod, at)
         seen = "was there before" if came is None else f"came at {self._told(came.at)}, after {self._told(came.after)}"
-        self._note(f"begins: the status {seen}; gone: {[(pod.uid, self._told(at)) for pod, at in known]}")
+        own = ", and is its own" if ledger is not None else ""
+        self._note(f"begins: the status {seen}{own}; gone: {[(pod.uid, self._told(at)) for pod, at in known]}")
 
     @property
-    def last_count(self) -> tuple[str, float]:
+    def last_count(self) -> OwnCount | None:
         """As the real loop's."""
         return self._writer.last_count
 

@@ -24,10 +24,12 @@ from gpudask.mirror.objects import AUTOSCALER
 from gpudask.mirror.serving import Serving
 from gpudask.mirror.state import MirrorObject
 from gpudask.mirror.sync import Mirror
+from gpudask.planning.ledger.counting import Ledger
 from gpudask.planning.ledger.takeover import Arrival
 from gpudask.planning.observed.pods import Pod
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.election import LONGEST_LEASE_SECONDS
+from gpudask.reconcile.last_counts import LastCounts, OwnCount
 from gpudask.reconcile.pass_loop import PassLoop
 from gpudask.reconcile.preload_configmaps import SharedByName
 from gpudask.reconcile.reconciler import Reconciler
@@ -87,12 +89,12 @@ class ClusterLoop:
             self._timer.cancel()
             self._timer = None
 
-    def inherit(self, came: Arrival | None, gone: Iterable[tuple[Pod, float]]) -> None:
+    def inherit(self, came: Arrival | None, ledger: Ledger | None, gone: Iterable[tuple[Pod, float]]) -> None:
         """As the reconciler's."""
-        self._reconciler.inherit(came, gone)
+        self._reconciler.inherit(came, ledger, gone)
 
     @property
-    def last_count(self) -> tuple[str, float]:
+    def last_count(self) -> OwnCount | None:
         """As the status writer's."""
         return self._reconciler.last_count
 
@@ -172,12 +174,6 @@ class _Waker:
             loop.resource_changed(body)
 
 
-def _counted_at(body: Json) -> str:
-    status = body.get("status")
-    text = status.get("countedAt") if isinstance(status, dict) else ""
-    return text if isinstance(text, str) else ""
-
-
 class Registry:
     """The loops of all clusters, by `owner_key`. The uid is a part of it: one deleted and applied again is another one.
 
@@ -190,9 +186,7 @@ class Registry:
         self._definitions: Definitions | None = None
         self._leads = False
         self._clock = clock  # by which that is noted which stands here alone:
-        # key -> a status' countedAt, when it was seen to come, and when it was last seen
-        self._counted: dict[str, tuple[str, Arrival | None, float]] = {}
-        self._sent: dict[str, tuple[str, float]] = {}  # by key, the same of what a loop here has sent last
+        self._counts = LastCounts(clock)
         self._held: dict[str, float] = {}  # by key: until when, on that clock
         self._gone = GonePods()  # by this clock; also those that a loop counts, which may have to leave that to others
         self._bodies: dict[str, Json] = {}  # by key
@@ -261,7 +255,8 @@ class Registry:
         key = owner_key(metadata["namespace"], metadata["uid"])
         self._named[f"{metadata['namespace']}/{metadata['name']}"] = key
         self._bodies[key] = body
-        self._note_count(key, body)
+        if (came := self._counts.note(key, body)) is not None:
+            self._gone.forget(key, came.sent_after)
         self._cluster_changed(f"{metadata['namespace']}/{metadata['name']}")
         if key in self._loops:
             self._loops[key].resource_changed(body)
@@ -306,36 +301,21 @@ class Registry:
         if self._held.pop(key, 0.0) > self._clock() and (loop := self._loops.get(key)) is not None:
             loop.hold(0.0)
 
-    def _note_count(self, key: str, body: Json) -> None:
-        """Note when the status was seen to be counted anew: the next leader need not ask any other clock for that."""
-        counted_at, known, now = _counted_at(body), self._counted.get(key), self._clock()
-        came = known[1] if known is not None else None
-        if known is not None and known[0] != counted_at:
-            came = Arrival(now, after=known[2])
-            self._gone.forget(key, came.sent_after)
-        self._counted[key] = counted_at, came, now
-
     def _start_loop(self, key: str, body: Json) -> None:
         metadata, context = body["metadata"], self._context
         if not self._leads or key in self._loops or context is None or not context.knows(metadata["namespace"]):
             return
         loop = self._loops[key] = ClusterLoop(context, body, self._definitions)
-        came = self._seen_to_come(key)
+        came, ledger = self._counts.take(key)
         gone, ahead = self._gone_of(key), context.clock() - self._clock()
         last = LastStatus.of(body, came).shifted(ahead)
-        loop.inherit(last.came, gone)
+        loop.inherit(last.came, ledger, gone)
         loop.record.inherit(last, gone)
         if (left := self._held.get(key, 0.0) - self._clock()) > 0:
             loop.hold(left, is_gone=True)  # a late event may have begun it, of one whose deletion no event tells
         name = f"{metadata['namespace']}/{metadata['name']}"
         task = self._tasks[key] = context.supervisor.start(loop.run, kind="cluster", name=name, may_end=True)
         task.add_done_callback(lambda done: self._ended(key, done))
-
-    def _seen_to_come(self, key: str) -> Arrival | None:
-        """When the count in a status was seen to come, by this clock; of our last one when it was made."""
-        text, came, _ = self._counted[key]
-        sent, at = self._sent.pop(key, ("", 0.0))
-        return Arrival(at, at) if sent and sent == text else came
 
     def _gone_of(self, key: str) -> tuple[tuple[Pod, float], ...]:
         """Its pods that are gone, and since when by the operator's clock, but for those that were long counted."""
@@ -443,8 +423,8 @@ class Registry:
         self._deleted.discard(key)
         if self._tasks.get(key) is task:
             self._end_record(self._loops[key].record, key, is_gone=is_gone and self._leads)
-            if self._context is not None and key in self._bodies and (last := self._loops[key].last_count)[1]:
-                self._sent[key] = last[0], last[1] - self._context.clock() + self._clock()
+            if self._context is not None and key in self._bodies and (own := self._loops[key].last_count) is not None:
+                self._counts.keep(key, own, self._context.clock() - self._clock())
             del self._loops[key], self._tasks[key]
         if task.cancelled():
             return
@@ -484,10 +464,8 @@ class Registry:
 
     def _forget(self, key: str) -> None:
         """Forget a cluster that is gone, but for what may have to be told of its end."""
-        came = self._seen_to_come(key) if key in self._counted else None
-        body, _ = self._bodies.pop(key, None), self._counted.pop(key, None)
+        body, came = self._bodies.pop(key, None), self._counts.forget(key)
         self._held.pop(key, None)
-        self._sent.pop(key, None)
         if body is not None:
             self._last.pop(key, None)
             self._last[key] = LastStatus.of(body, came, self._clock())

@@ -39,6 +39,7 @@ from gpudask.reconcile.context import Context
 from gpudask.reconcile.demand_feed import DemandFeed
 from gpudask.reconcile.drift_repair import DriftRepair
 from gpudask.reconcile.executor import DryRuns, Executor, delete_unused
+from gpudask.reconcile.last_counts import OwnCount
 from gpudask.reconcile.loop_memory import Memory, PodEnds
 from gpudask.reconcile.measurements import Measurements
 from gpudask.reconcile.pass_loop import RESYNC_SECONDS
@@ -105,14 +106,14 @@ class Reconciler:
         self._live: set[str] = set()
         self._ends = PodEnds(context.clock)
 
-    def inherit(self, came: Arrival | None, gone: Iterable[tuple[Pod, float]]) -> None:
-        """Note when another operator's status was seen to come, if it was, and which pods have gone, and when."""
-        self._status_writer.came = came
+    def inherit(self, came: Arrival | None, ledger: Ledger | None, gone: Iterable[tuple[Pod, float]]) -> None:
+        """As the status writer's; and note which pods have gone, and when."""
+        self._status_writer.inherit(came, ledger)
         for pod, at in gone:
             self.pod_gone(pod, at)
 
     @property
-    def last_count(self) -> tuple[str, float]:
+    def last_count(self) -> OwnCount | None:
         """As the status writer's."""
         return self._status_writer.last_count
 

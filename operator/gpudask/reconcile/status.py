@@ -16,6 +16,7 @@ from gpudask.planning.ledger.takeover import Arrival
 from gpudask.planning.observed.observation import Observation
 from gpudask.planning.status import counters, recount, without_counters, without_live_values, without_progress
 from gpudask.reconcile.context import Context
+from gpudask.reconcile.last_counts import OwnCount
 from gpudask.reconcile.resource_copy import ResourceCopy
 
 # Write priorities: the part of a status, and how many seconds after the last write a change of it is written at the
@@ -33,7 +34,7 @@ _WRITE_PRIORITIES = (
 class StatusWriter:
     """The status of one cluster: as last computed (`status`), and as last written.
 
-    `ledger`: what `status` counts; None: `status` is another operator's, or this one's before a restart. Then
+    `ledger`: what is counted; None: `status` is another operator's, or this one's before a restart. Then
     `came` is when it was seen to come, by this operator's clock; None: it was there before.
 
     A write is refused where somebody else, such as another operator, wrote the resource since `copy` saw it.
@@ -60,9 +61,15 @@ class StatusWriter:
         return not self._written_at and bool(self._written.observed_generation)
 
     @property
-    def last_count(self) -> tuple[str, float]:
-        """The `countedAt` of the last status that was sent here, and when that was, by this clock; 0.0: none."""
-        return self._sent, self._sent_at
+    def last_count(self) -> OwnCount | None:
+        """The last count that was sent here, with what is known by now; None: another operator's is gone on from."""
+        return OwnCount(self._sent, self._sent_at, self.ledger) if self._sent_at and self.ledger is not None else None
+
+    def inherit(self, came: Arrival | None, ledger: Ledger | None) -> None:
+        """Note when the status was seen to come, and the ledger to go on with, where this process has written it."""
+        self.came, self.ledger = came, ledger
+        if came is not None and ledger is not None:
+            self._sent_at = came.at
 
     def adopt(self) -> bool:
         """Continue from the copy's status, if it is another operator's; whether it is. What counts up never goes back.
