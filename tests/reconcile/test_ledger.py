@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpudask.api import Json
 
 import copy
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from gpudask.api.reasons import Cause
 from gpudask.api.status import Status, iso
 from gpudask.planning.ledger.causes import Holder
-from gpudask.planning.ledger.counting import Ledger, Seen, count
+from gpudask.planning.ledger.counting import Seen, count
 from gpudask.planning.ledger.takeover import Arrival
 from gpudask.reconcile import loop as under_test
 from gpudask.reconcile.last_counts import OwnCount
@@ -151,7 +152,7 @@ class Loop:
         self.record = SimpleNamespace(inherit=lambda *_: None)
         self.made.append(self)
 
-    def inherit(self, came: Arrival | None, _ledger: Ledger | None, gone: Any) -> None:
+    def inherit(self, came: Arrival | None, _own: OwnCount | None, gone: Any) -> None:
         self.inherited = came, list(gone)
 
     async def run(self) -> None:
@@ -288,7 +289,8 @@ async def test_an_edit_before_the_first_count_leaves_it_known_when_the_last_one_
 # --- a leader that leads again ---
 
 
-async def test_who_leads_again_and_finds_its_own_count_goes_on_from_what_it_knows_beyond_that():
+@pytest.mark.parametrize("is_on_its_way", [False, True])
+async def test_who_leads_again_and_finds_its_own_count_goes_on_from_what_it_knows_beyond_that(is_on_its_way: bool):
     """It has counted on, heard of a pod that had its node before, and could not write that."""
     bench = await placed()
     await bench.run(20)
@@ -296,10 +298,14 @@ async def test_who_leads_again_and_finds_its_own_count_goes_on_from_what_it_know
     assert own is not None
     assert own.told == bench.api.objects[bench.resource]["status"]["countedAt"]
     more = count(Seen((Holder("new", "gpu", "w", 1, bench.now - 9, Cause.STARTING),), bench.now), own.ledger)
-    copied = ResourceCopy(bench.context, bench.api.objects[bench.resource])
+    now, before = bench.api.objects[bench.resource], copy.deepcopy(bench.api.objects[bench.resource])
+    if is_on_its_way:
+        before["status"]["countedAt"] = iso(bench.api.now() - 20)
+    copied = ResourceCopy(bench.context, before)
     again = StatusWriter(bench.context, copied)
-    again.inherit(Arrival(own.at, own.at), more)
-    copied.update(copied.body)
+    again.inherit(Arrival(own.at, own.at), replace(own, ledger=more))
+    assert again.ledger is (None if is_on_its_way else more)
+    copied.update(now)
     again.adopt()
     assert again.ledger is more
     assert again.last_count == OwnCount(own.told, own.at, more)  # it may end before it writes

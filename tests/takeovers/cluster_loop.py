@@ -62,15 +62,15 @@ class ClusterLoop:
 
     # What the registry calls.
 
-    def inherit(self, came: Arrival | None, ledger: Ledger | None, gone: Iterable[tuple[Pod, float]]) -> None:
+    def inherit(self, came: Arrival | None, own: OwnCount | None, gone: Iterable[tuple[Pod, float]]) -> None:
         """As the real loop's."""
-        self._writer.inherit(came, ledger)
+        self._writer.inherit(came, own)
         known = list(gone)
         for pod, at in known:
             self._ends.note(pod, at)
         seen = "was there before" if came is None else f"came at {self._told(came.at)}, after {self._told(came.after)}"
-        own = ", and is its own" if ledger is not None else ""
-        self._note(f"begins: the status {seen}{own}; gone: {[(pod.uid, self._told(at)) for pod, at in known]}")
+        is_own = ", and is its own" if self._writer.ledger is not None else ""
+        self._note(f"begins: the status {seen}{is_own}; gone: {[(pod.uid, self._told(at)) for pod, at in known]}")
 
     @property
     def last_count(self) -> OwnCount | None:

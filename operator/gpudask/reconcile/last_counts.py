@@ -60,12 +60,10 @@ class LastCounts:
         """Keep what a loop here has counted. `ahead`: by how many seconds the operator's clock is ahead of this one."""
         self._own[key] = own, own.at - ahead
 
-    def take(self, key: str) -> tuple[Arrival | None, Ledger | None]:
-        """When the count in a status was seen to come; and the ledger to go on with, where it is our last one."""
+    def take(self, key: str) -> tuple[Arrival | None, OwnCount | None]:
+        """When the count in a status was seen to come; and our own last one, which may be that, or come yet."""
         seen, (own, at) = self._seen[key], self._own.pop(key, (None, 0.0))
-        if own is not None and own.told == seen.told:
-            return Arrival(at, at), own.ledger
-        return seen.came, None
+        return Arrival(at, at) if own is not None and own.told == seen.told else seen.came, own
 
     def forget(self, key: str) -> Arrival | None:
         """Forget a cluster that is gone; when its last count was seen to come."""

@@ -24,7 +24,6 @@ from gpudask.mirror.objects import AUTOSCALER
 from gpudask.mirror.serving import Serving
 from gpudask.mirror.state import MirrorObject
 from gpudask.mirror.sync import Mirror
-from gpudask.planning.ledger.counting import Ledger
 from gpudask.planning.ledger.takeover import Arrival
 from gpudask.planning.observed.pods import Pod
 from gpudask.reconcile.context import Context
@@ -89,9 +88,9 @@ class ClusterLoop:
             self._timer.cancel()
             self._timer = None
 
-    def inherit(self, came: Arrival | None, ledger: Ledger | None, gone: Iterable[tuple[Pod, float]]) -> None:
+    def inherit(self, came: Arrival | None, own: OwnCount | None, gone: Iterable[tuple[Pod, float]]) -> None:
         """As the reconciler's."""
-        self._reconciler.inherit(came, ledger, gone)
+        self._reconciler.inherit(came, own, gone)
 
     @property
     def last_count(self) -> OwnCount | None:
@@ -306,10 +305,10 @@ class Registry:
         if not self._leads or key in self._loops or context is None or not context.knows(metadata["namespace"]):
             return
         loop = self._loops[key] = ClusterLoop(context, body, self._definitions)
-        came, ledger = self._counts.take(key)
+        came, own = self._counts.take(key)
         gone, ahead = self._gone_of(key), context.clock() - self._clock()
         last = LastStatus.of(body, came).shifted(ahead)
-        loop.inherit(last.came, ledger, gone)
+        loop.inherit(last.came, own, gone)
         loop.record.inherit(last, gone)
         if (left := self._held.get(key, 0.0) - self._clock()) > 0:
             loop.hold(left, is_gone=True)  # a late event may have begun it, of one whose deletion no event tells

@@ -106,9 +106,9 @@ class Reconciler:
         self._live: set[str] = set()
         self._ends = PodEnds(context.clock)
 
-    def inherit(self, came: Arrival | None, ledger: Ledger | None, gone: Iterable[tuple[Pod, float]]) -> None:
+    def inherit(self, came: Arrival | None, own: OwnCount | None, gone: Iterable[tuple[Pod, float]]) -> None:
         """As the status writer's; and note which pods have gone, and when."""
-        self._status_writer.inherit(came, ledger)
+        self._status_writer.inherit(came, own)
         for pod, at in gone:
             self.pod_gone(pod, at)
 

@@ -54,6 +54,7 @@ class StatusWriter:
         self.status = written
         self.ledger: Ledger | None = None
         self.came: Arrival | None = None
+        self._own: OwnCount | None = None
 
     @property
     def is_inherited(self) -> bool:
@@ -65,11 +66,13 @@ class StatusWriter:
         """The last count that was sent here, with what is known by now; None: another operator's is gone on from."""
         return OwnCount(self._sent, self._sent_at, self.ledger) if self._sent_at and self.ledger is not None else None
 
-    def inherit(self, came: Arrival | None, ledger: Ledger | None) -> None:
-        """Note when the status was seen to come, and the ledger to go on with, where this process has written it."""
-        self.came, self.ledger = came, ledger
-        if came is not None and ledger is not None:
-            self._sent_at = came.at
+    def inherit(self, came: Arrival | None, own: OwnCount | None) -> None:
+        """Note when the status was seen to come, and what an earlier writer of this process has sent last.
+
+        That is gone on from where it is the status, or comes to be: it may be on its way.
+        """
+        self.came, self._own = came, own
+        self._go_on_with_own(self._base)
 
     def adopt(self) -> bool:
         """Continue from the copy's status, if it is another operator's; whether it is. What counts up never goes back.
@@ -87,7 +90,12 @@ class StatusWriter:
         if told != self._base:
             self.came = None
         self._base, self.status, self.ledger = told, there, None
+        self._go_on_with_own(told)
         return not is_ours
+
+    def _go_on_with_own(self, told: str) -> None:
+        if self._own is not None and self._own.told == told:
+            self._sent, self._sent_at, self.ledger = self._own.told, self._own.at, self._own.ledger
 
     async def write(self, cluster: Cluster, observation: Observation, status: Status) -> float | None:
         """Write `status` if it is due; in how many seconds to look again, None where nothing changes by itself.
