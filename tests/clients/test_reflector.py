@@ -79,6 +79,7 @@ class Cache:
         self.script = script
         self.changed: list[str] = []
         self.deleted: list[str] = []
+        self.gone: list[tuple[str, float]] = []
         self.filled = self.restored = self.lists = 0
         self.synced_at: list[float] = []  # what was known then
         self.refused = asyncio.Event()
@@ -89,6 +90,7 @@ class Cache:
             reduce=lambda b: Item(b["metadata"]["uid"], b["owner"], b["metadata"]["resourceVersion"]),
             on_change=self.changed.append,
             on_delete=lambda item: self.deleted.append(item.uid),
+            on_gone=lambda item, since: self.gone.append((item.uid, since)),
             on_synced=self._filled,
             on_restore=self._restored,
             on_refusal=self.refused.set,
@@ -230,6 +232,17 @@ async def test_a_vanished_object_wakes_its_owner():
     cache = Cache(Script([([body("a", 1, "x"), body("b", 1, "y")], 5), ([body("a", 1, "x")], 9)], [[GONE]]))
     await cache.play()
     assert cache.changed == ["x", "y", "y"]
+
+
+async def test_of_what_a_list_alone_shows_to_be_gone_it_is_told_when_it_was_last_known():
+    heard = [event("DELETED", "a", 3), event("ADDED", "c", 4)]
+    cache = Cache(Script([([body("a", 1), body("b", 2)], 2), ([body("c", 4)], 9)], [[*heard, GONE]]))
+    began = time.monotonic()
+    await cache.play()
+    (told, listed) = cache.gone
+    assert told == ("a", 0.0)
+    assert listed[0] == "b"
+    assert began <= listed[1] < cache.reflector.known_at
 
 
 def test_our_own_write_is_seen_at_once_and_an_older_event_does_not_undo_it():

@@ -10,6 +10,8 @@ from gpudask.api.reasons import Cause
 from gpudask.api.status import PoolStatus
 from gpudask.planning.ledger.causes import Gone, Holder
 from gpudask.planning.ledger.totals import PoolCount
+from tests.builders import a_pool
+from tests.planning.builders import cluster, pod
 from tests.planning.test_ledger import Operator
 
 
@@ -143,3 +145,102 @@ def test_what_was_counted_too_much_the_next_operator_leaves_out_as_this_one_woul
 def test_a_surplus_that_somebody_wrote_is_at_most_what_was_counted(written: float, surplus: float):
     row = PoolStatus(name="gpu", gpu_seconds_held=10.0, gpu_seconds_surplus=written)
     assert PoolCount.of(row).surplus == surplus
+
+
+# --- pods that a list alone shows to be gone: they ended at some time since they were last known to be there ---
+
+
+def found_gone(on: Late, uid: str, *, there: float, found: float) -> Gone:
+    """A pod that was last known to be there at a time, and that a list at another one did not have."""
+    holder = on.gone_holders[uid]
+    cached = pod(cluster(a_pool("gpu", gpu={})), "gpu", 0)
+    cached = replace(cached, uid=uid, placed=holder.placed, gpus=holder.gpus, there_at=there)
+    return replace(Gone.of(cached, found), dask_name=holder.dask_name)
+
+
+def test_a_pod_that_a_list_shows_to_be_gone_counts_for_half_of_the_time_in_which_it_may_have_ended():
+    on = Late()
+    on.place("a", rest=Cause.SPARE)
+    on.wait(10)
+    on.count()
+    on.end("a")
+    on.now += 8
+    on.gone = [found_gone(on, "a", there=on.now - 8, found=on.now)]
+    on.count()
+    assert settled(on) == 10 + 8 / 2
+
+
+def test_what_is_stamped_or_was_placed_later_is_in_no_such_doubt():
+    known = replace(pod(cluster(a_pool("gpu", gpu={})), "gpu", 0), placed=100.0, there_at=90.0)
+    assert Gone.of(known, 110.0).doubt_seconds == 5.0
+    ended = Gone.of(replace(known, finished_at=104.0), 110.0)
+    assert (ended.at, ended.doubt_seconds) == (104.0, 0.0)
+    assert Gone.of(replace(known, there_at=0.0), 110.0).at == 110.0
+
+
+def test_gpus_of_the_last_count_are_those_of_pods_that_were_there_and_not_of_what_a_list_found_gone():
+    """Two pods changed places just before the last count, and the next operator's watch was cut."""
+    on = Late()
+    on.place("old", rest=Cause.SPARE)
+    on.wait(10)
+    there = on.now
+    on.wait(5)
+    on.end("old")
+    on.place("new", rest=Cause.SPARE)
+    on.wait(5)
+    on.count()
+    on.restart(seconds=10)
+    on.gone = [found_gone(on, "old", there=there, found=on.now)]
+    on.count()
+    assert settled(on) == on.lifetimes == 30
+
+
+def test_one_that_was_counted_and_that_a_list_found_gone_has_half_of_the_time_since():
+    on = Late()
+    on.place("a", rest=Cause.SPARE)
+    on.wait(10)
+    there = on.now
+    on.wait(5)
+    on.count()
+    on.end("a")
+    on.restart(seconds=10)
+    on.gone = [found_gone(on, "a", there=there, found=on.now)]
+    on.count()
+    assert settled(on) == 15 + 10 / 2
+
+
+@pytest.mark.parametrize("comes", [False, True])
+def test_a_takeover_is_put_right_by_a_list_that_shows_pods_to_be_gone_that_the_last_count_had_not(comes: bool):
+    """The next operator's watch was cut, and held on to them; so none of it is theirs since they were known."""
+    on = Late()
+    on.place("old", gpus=2, rest=Cause.SPARE)
+    on.wait(10)
+    there = on.now
+    on.wait(2)
+    on.end("old")
+    if comes:
+        on.place("new", rest=Cause.SPARE)
+    on.wait(3)
+    on.count()
+    takes_over(on, unheard=("new",), there_yet=("old",), ago=5)
+    on.wait(5)
+    on.gone = [found_gone(on, "old", there=there, found=on.now)]
+    on.count()
+    assert settled(on) == on.lifetimes == 24 + (13 if comes else 0)
+
+
+def test_what_was_counted_is_what_a_list_found_gone_rather_than_what_ended_as_it_was_counted():
+    on = Late()
+    on.place("a", rest=Cause.SPARE)
+    on.place("b", rest=Cause.SPARE)
+    on.wait(10)
+    there = on.now
+    on.wait(5)
+    on.end("b")
+    (b,) = on.gone
+    on.count()
+    on.end("a")
+    on.restart(seconds=10)
+    on.gone = [b, found_gone(on, "a", there=there, found=on.now)]
+    on.count()
+    assert settled(on) == 30 + 10 / 2

@@ -151,7 +151,7 @@ class Bench:
         )
         return Caches([reflector])
 
-    def _pod_gone(self, pod: Any) -> None:
+    def _pod_gone(self, pod: Any, _since: float) -> None:
         self.passes.pod_gone(pod, self.clock.now())
 
     def wake(self) -> None:

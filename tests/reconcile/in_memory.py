@@ -137,12 +137,12 @@ class Operated:
         plural: str,
         reduce: Any,
         changed: Callable[[str], None] | None = None,
-        gone: Callable[[Any], None] = lambda _: None,
+        gone: Callable[[Any, float], None] = lambda _gone, _since: None,
     ) -> Caches:
         path, changed = f"/api/v1/namespaces/default/{plural}", changed or self._changed
         return Caches([Reflector(self.server, path, label="", reduce=reduce, on_change=changed, on_gone=gone)])
 
-    def _pod_gone(self, pod: Pod) -> None:
+    def _pod_gone(self, pod: Pod, _since: float) -> None:
         if pod.owner in self._loops:
             self._loops[pod.owner].pod_gone(pod)
 

@@ -7,6 +7,7 @@ known, and of what is gone only that it is gone.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from gpudask.api import Json
 from gpudask.clients.clock import Silence
@@ -69,7 +70,7 @@ class PodWatch:
         for pod in self._server.pods.values():
             self._see(pod)
         for uid in [uid for uid in self.pods if uid not in self._server.pods]:
-            self._drop(uid)
+            self._drop(uid, self._silence.known_since(self._known_at, self._clock()))
         self._known_at, self._position = self._clock(), len(self._server.pod_events)
 
     def _see(self, pod: Pod) -> None:
@@ -81,9 +82,9 @@ class PodWatch:
         self.pods[pod.uid] = on_operator_clock(pod, before, now=now, server_ahead=self._ahead(), since=since)
         self.on_change()
 
-    def _drop(self, uid: str) -> None:
+    def _drop(self, uid: str, since: float = 0.0) -> None:
         if (pod := self.pods.pop(uid, None)) is not None:
-            self.on_gone(pod)
+            self.on_gone(replace(pod, there_at=since))
             self.on_change()
 
 

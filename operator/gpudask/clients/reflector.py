@@ -65,8 +65,9 @@ class Reflector(Generic[T]):
     """Objects under `path` that carry the label `label`, each reduced by `reduce`.
 
     `on_change(owner)` is called for each change, with what the object is indexed by. `on_delete(item)` is called for
-    what somebody deleted while we watched, and not for what vanished otherwise; `on_gone(item)` for whatever is taken
-    out, however that was found out. `metadata_only` asks the API server for no more.
+    what somebody deleted while we watched, and not for what vanished otherwise; `on_gone(item, since)` for whatever
+    is taken out, however that was found out; `since`: when it was last known to be there, where a list alone shows that
+    it is gone, and 0.0 where that was told. `metadata_only` asks the API server for no more.
 
     `merge(item, before, since)`: `item` as it is kept, in place of what was kept of it before, if anything was;
     `since`: the time by `clock` at which what there is was last known, 0.0 before it ever was.
@@ -87,7 +88,7 @@ class Reflector(Generic[T]):
         reduce: Callable[[Json], T],
         on_change: Callable[[str], None],
         on_delete: Callable[[T], None] | None = None,
-        on_gone: Callable[[T], None] = lambda _item: None,
+        on_gone: Callable[[T, float], None] = lambda _item, _since: None,
         metadata_only: bool = False,
         clock: Callable[[], float] = time.monotonic,
         merge: Callable[[T, T | None, float], T] = lambda item, _before, _since: item,
@@ -268,7 +269,7 @@ class Reflector(Generic[T]):
             made_since = known is not None and fields.is_version(version) and int(known.version) > int(version)
             if made_since and (uid in self._written or not went_back):  # by ourselves, while the list was read
                 continue
-            self._drop(uid, version, went_back=went_back)
+            self._drop(uid, version, went_back=went_back, since=self._known_since)
         self._known_at, self._reached = self._clock(), _number(version)
         self._on_listed()
         if undone:
@@ -379,10 +380,10 @@ class Reflector(Generic[T]):
         """Whether one version of an object is the same twice: after a restored backup it may be another."""
         return self._merge(item, old, self._known_since) == old
 
-    def _drop(self, uid: str, version: str = "", *, went_back: bool = False) -> None:
+    def _drop(self, uid: str, version: str = "", *, went_back: bool = False, since: float = 0.0) -> None:
         """Take out what is gone; `version`: that of its deletion, where the API server sent it.
 
-        `went_back`: the versions that were known before mean nothing any more.
+        `went_back`: the versions that were known before mean nothing any more. `since`: as `on_gone`'s.
         """
         self._unreadable.pop(uid, None)
         item = self._by_uid.pop(uid, None)
@@ -391,7 +392,7 @@ class Reflector(Generic[T]):
         self._deletions.note(uid, last)
         if item is not None:
             self._unindex(item)
-            self._on_gone(item)
+            self._on_gone(item, since)
             self._on_change(item.owner)
 
     def _report_deletion(self, uid: str) -> None:

@@ -9,6 +9,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -268,10 +269,10 @@ class Operator:
         if self._mirror is not None:
             self._tasks.append(self.supervisor.start(self._mirror.run, kind="schema", name="of the mirror"))
 
-    def _pod_gone(self, pod: Pod) -> None:
-        """A pod of a cluster does not exist any more."""
+    def _pod_gone(self, pod: Pod, since: float) -> None:
+        """A pod of a cluster does not exist any more; `since`: as the reflector's."""
         self.metrics.jobs.pod_gone(pod.uid, self.metrics.clock())
-        self.registry.pod_gone(pod)
+        self.registry.pod_gone(replace(pod, there_at=since))
 
     async def _lead(self) -> None:
         """Start all loops, once the operator's key is known."""

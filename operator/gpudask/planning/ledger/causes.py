@@ -50,7 +50,8 @@ class Gone:
     """A pod that holds its GPUs no more since `at`, in seconds since the epoch: it was deleted, or ended for good.
 
     `is_stamped`: its end was told, and is no time at which it was only found to be gone. `is_there`: it ended, and was
-    not deleted yet: who sees it may not have been there as it did.
+    not deleted yet: who sees it may not have been there as it did. `doubt_seconds`: by which it may have gone sooner or
+    later than `at`, where a list alone showed that it is gone.
     """
 
     uid: str
@@ -61,12 +62,21 @@ class Gone:
     at: float
     is_stamped: bool = False
     is_there: bool = False
+    doubt_seconds: float = 0.0
 
     @classmethod
     def of(cls, pod: Pod, at: float) -> Gone:
         """A pod that was found to be gone at a time, and as it was last seen."""
         placed, ended = pod.placed or pod.created, pod.finished_at
-        return cls(pod.uid, pod.pool, pod.dask_name, pod.gpus, placed, ended or at, is_stamped=bool(ended))
+        gone = cls(pod.uid, pod.pool, pod.dask_name, pod.gpus, placed, ended or at, is_stamped=bool(ended))
+        there_at = max(pod.there_at, placed)
+        if not pod.there_at or ended or at <= there_at:
+            return gone
+        return replace(gone, at=(there_at + at) / 2, doubt_seconds=(at - there_at) / 2)
+
+    def may_be_of(self, at: float) -> bool:
+        """Whether it may have gone before a time, and after it as well."""
+        return abs(self.at - at) < self.doubt_seconds
 
     @property
     def holder(self) -> Holder:

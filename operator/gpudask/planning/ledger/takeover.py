@@ -81,7 +81,7 @@ class Takeover:
             by_stamps = self.written is not None and holder.stamp
             earlier = self.before.at - holder.placed
             matching.hold(holder, self.written - holder.stamp if by_stamps and self.written is not None else earlier)
-        for gone in self.seen.ended():
+        for gone in sorted(self.seen.ended(), key=lambda each: _doubt(each, self.before.at)):
             matching.end(gone)
         return replace(matching.ledger(self.gone_by), takeover=self)
 
@@ -95,10 +95,11 @@ class Takeover:
         went: list[Gone] = []
         for gone in seen.ended():
             if gone.uid in known:
-                is_late = gone.uid in there and gone.uid in ledger.pods and gone.at < self.seen.now
+                may_be_late = gone.at < self.seen.now or gone.may_be_of(self.before.at)
+                is_late = gone.uid in there and gone.uid in ledger.pods and may_be_late
             else:
                 is_late = gone.placed < self.seen.now
-            if is_late and gone.at <= self.seen.now:
+            if is_late and (gone.at <= self.seen.now or gone.may_be_of(self.before.at)):
                 went.append(gone)
             elif is_late and gone.gpus:
                 came.append(gone.holder)
@@ -110,21 +111,20 @@ class Takeover:
         holders = (*(each for each in self.seen.holders if each.uid not in uids), *came)
         again = replace(self, seen=replace(self.seen, holders=holders, gone=(*self.seen.gone, *went)))
         old, new = self.ledger(), again.ledger()
-        since = ledger.at - self.seen.now
         more: defaultdict[str, float] = defaultdict(float)  # pool -> GPU-seconds up to the last count
         rests: defaultdict[str, Cause] = defaultdict(lambda: Cause.STARTING)
         for name in old.pools.keys() | new.pools.keys():
             more[name] = _total(new.of(name)) - _total(old.of(name))
         pods = dict(ledger.pods)
         for holder in came:
-            more[holder.pool] += holder.gpus * since
+            more[holder.pool] += holder.gpus * (ledger.at - self.seen.now)
             pods[holder.uid] = PodCount(holder, {}, {}, is_inherited=True)
             rests[holder.pool] = holder.rest
         for gone in went:
             if pods.pop(gone.uid, None) is not None:
-                more[gone.pool] -= gone.gpus * since
+                more[gone.pool] -= gone.gpus * (ledger.at - max(self.seen.now, new.gone[gone.uid]))
         pools = {**ledger.pools, **{name: _with_more(ledger.of(name), more[name], rests[name]) for name in more}}
-        left = dict(ledger.gone) | {gone.uid: gone.at for gone in went}
+        left = dict(ledger.gone) | {gone.uid: new.gone[gone.uid] for gone in went}
         return replace(ledger, pools=pools, pods=pods, gone=left, takeover=again)
 
 
@@ -149,6 +149,11 @@ def _counted_since(told: float | None, came: Arrival | None) -> float | None:
     if told is None or came is None:
         return told if came is None else came.at
     return min(told, came.at) if came.sent_after <= told <= came.at + _CLOCKS_SECONDS else came.at
+
+
+def _doubt(gone: Gone, since: float) -> int:
+    """How doubtful it is that a pod was there at the time `since`: 0, not at all, to 2."""
+    return 1 if gone.may_be_of(since) else 2 * (gone.at <= since)
 
 
 def _had_ended(gone: Gone, since: float, pool: PoolCount) -> bool:
@@ -195,7 +200,12 @@ class _Matching:
         """Count a pod that holds its GPUs no more."""
         since, holder, pool = self._before.at, gone.holder, self._before.of(gone.pool)
         earlier = since - gone.placed
-        if gone.at <= since:
+        if gone.may_be_of(since):
+            # What is known to have been there then comes first; where no room is left, it had gone.
+            until = (since + gone.at + gone.doubt_seconds) / 2 if self._was_counted(holder, earlier) else since
+            self._gap[gone.pool] += gone.gpus * (min(until, self._now) - since)
+            self._count.forget(gone.uid, until)
+        elif gone.at <= since:
             if since - gone.at <= _STAMP_SECONDS:
                 self._was_counted(holder, earlier)  # it went as this was counted: it is nobody's half gap
             elif not gone.is_there and since - gone.at <= _BEHIND_SECONDS:

@@ -74,7 +74,8 @@ class Pod:
     `finalizers`: those that others put there, which keep it after its deletion until they are removed. `preempted`:
     its node or another pod ended it, as a spot preemption does, and not itself. `made_with`: of a scheduler; None where
     an older operator made it. `disruption`: the reason of its condition DisruptionTarget, where that holds.
-    `status_reason`, `status_message`: the kubelet's, of a pod as a whole.
+    `status_reason`, `status_message`: the kubelet's, of a pod as a whole. `there_at`: of one that is gone, as a list
+    alone has shown, when it was last known to be there; else 0.0.
     """
 
     uid: str
@@ -111,6 +112,7 @@ class Pod:
     status_reason: str = ""
     status_message: str = ""
     stamps: tuple[float, ...] = ()
+    there_at: float = 0.0
 
     @property
     def deleting(self) -> bool:
