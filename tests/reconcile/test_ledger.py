@@ -17,7 +17,7 @@ from gpudask.planning.ledger.causes import Holder
 from gpudask.planning.ledger.counting import Seen, count
 from gpudask.planning.ledger.takeover import Arrival
 from gpudask.reconcile import loop as under_test
-from gpudask.reconcile.last_counts import OwnCount
+from gpudask.reconcile.loop_memory import OwnCount
 from gpudask.reconcile.loop import Registry
 from gpudask.reconcile.resource_copy import ResourceCopy
 from gpudask.reconcile.status import StatusWriter

@@ -17,7 +17,7 @@ from gpudask.history.unfinished import GonePods, LastStatus
 from gpudask.planning.ledger.counting import Ledger
 from gpudask.planning.ledger.takeover import Arrival
 from gpudask.reconcile import loop as module
-from gpudask.reconcile.last_counts import OwnCount
+from gpudask.reconcile.loop_memory import OwnCount
 from gpudask.reconcile.loop import Registry
 from gpudask.reconcile.supervisor import Supervisor
 

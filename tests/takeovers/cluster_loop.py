@@ -18,8 +18,7 @@ from gpudask.planning.ledger.counting import Ledger, Seen, count
 from gpudask.planning.ledger.takeover import Arrival, inherit
 from gpudask.planning.observed.pods import Pod
 from gpudask.reconcile.context import Context
-from gpudask.reconcile.last_counts import OwnCount
-from gpudask.reconcile.loop_memory import PodEnds
+from gpudask.reconcile.loop_memory import OwnCount, PodEnds
 from gpudask.reconcile.resource_copy import ResourceCopy
 from gpudask.reconcile.status import StatusWriter
 from tests.takeovers.api_server import POOL

@@ -28,7 +28,7 @@ from gpudask.planning.ledger.takeover import Arrival
 from gpudask.planning.observed.pods import Pod
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.election import LONGEST_LEASE_SECONDS
-from gpudask.reconcile.last_counts import LastCounts, OwnCount
+from gpudask.reconcile.loop_memory import LastCounts, OwnCount
 from gpudask.reconcile.pass_loop import PassLoop
 from gpudask.reconcile.preload_configmaps import SharedByName
 from gpudask.reconcile.reconciler import Reconciler

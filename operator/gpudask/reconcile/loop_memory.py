@@ -1,15 +1,21 @@
-"""Memory of a loop between passes: sizes, refusals and back-off by pool; ends of pods; and start times of all pods."""
+"""Memory of a loop between passes: sizes, refusals and back-off by pool; ends of pods; and start times of all pods.
+
+And of what outlives the loops: the counts in the clusters' statuses.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from gpudask.api import Json
 from gpudask.api.reasons import Reason
 from gpudask.api.resource import LABEL_CLUSTER
 from gpudask.clients.errors import ApiError
 from gpudask.clients.flow_control import Backoff
 from gpudask.planning.ledger.causes import Gone, ended_for_good
+from gpudask.planning.ledger.counting import Ledger
+from gpudask.planning.ledger.takeover import Arrival
 from gpudask.planning.observed.observation import PoolMemory
 from gpudask.planning.observed.pods import Pod
 from gpudask.planning.pool_view import Start
@@ -289,3 +295,70 @@ class PodEnds:
     def take_back(self) -> None:
         """Have the next count learn of the last ones once more: it goes on from what another operator counted."""
         self._new, self._counted = [*self._counted, *self._new], []
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCount:
+    """The last count that was sent here: the status' `countedAt`, and `at` which time by the operator's clock.
+
+    `ledger`: what it was made of, or a later one that was not sent.
+    """
+
+    told: str
+    at: float
+    ledger: Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A status' `countedAt`, when it came, if it was seen to, and when it was last seen."""
+
+    told: str
+    came: Arrival | None
+    last: float
+
+
+class LastCounts:
+    """The last counts in the clusters' statuses, by `owner_key`: when each was seen to come, and this process's own.
+
+    They outlive the clusters' loops, of which there are none while another operator leads. `clock`: this process's.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._seen: dict[str, _Seen] = {}
+        self._own: dict[str, tuple[OwnCount, float]] = {}  # and when it was, by this clock
+
+    def note(self, key: str, body: Json) -> Arrival | None:
+        """Note the count in a cluster's status; when it came, where it is another one than before.
+
+        So the next leader need not ask any other clock for that.
+        """
+        told, known, now = _counted_at(body), self._seen.get(key), self._clock()
+        is_new = known is not None and known.told != told
+        came = known.came if known is not None else None
+        if known is not None and is_new:
+            came = Arrival(now, after=known.last)
+        self._seen[key] = _Seen(told, came, now)
+        return came if is_new else None
+
+    def keep(self, key: str, own: OwnCount, ahead: float) -> None:
+        """Keep what a loop here has counted. `ahead`: by how many seconds the operator's clock is ahead of this one."""
+        self._own[key] = own, own.at - ahead
+
+    def take(self, key: str) -> tuple[Arrival | None, OwnCount | None]:
+        """When the count in a status was seen to come; and our own last one, which may be that, or come yet."""
+        seen, (own, at) = self._seen[key], self._own.pop(key, (None, 0.0))
+        return Arrival(at, at) if own is not None and own.told == seen.told else seen.came, own
+
+    def forget(self, key: str) -> Arrival | None:
+        """Forget a cluster that is gone; when its last count was seen to come."""
+        came = self.take(key)[0] if key in self._seen else None
+        self._seen.pop(key, None)
+        return came
+
+
+def _counted_at(body: Json) -> str:
+    status = body.get("status")
+    text = status.get("countedAt") if isinstance(status, dict) else ""
+    return text if isinstance(text, str) else ""

@@ -39,8 +39,7 @@ from gpudask.reconcile.context import Context
 from gpudask.reconcile.demand_feed import DemandFeed
 from gpudask.reconcile.drift_repair import DriftRepair
 from gpudask.reconcile.executor import DryRuns, Executor, delete_unused
-from gpudask.reconcile.last_counts import OwnCount
-from gpudask.reconcile.loop_memory import Memory, PodEnds
+from gpudask.reconcile.loop_memory import Memory, OwnCount, PodEnds
 from gpudask.reconcile.measurements import Measurements
 from gpudask.reconcile.pass_loop import RESYNC_SECONDS
 from gpudask.reconcile.preload_configmaps import SharedByName, SharedPreload

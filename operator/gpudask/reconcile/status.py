@@ -16,7 +16,7 @@ from gpudask.planning.ledger.takeover import Arrival
 from gpudask.planning.observed.observation import Observation
 from gpudask.planning.status import counters, recount, without_counters, without_live_values, without_progress
 from gpudask.reconcile.context import Context
-from gpudask.reconcile.last_counts import OwnCount
+from gpudask.reconcile.loop_memory import OwnCount
 from gpudask.reconcile.resource_copy import ResourceCopy
 
 # Write priorities: the part of a status, and how many seconds after the last write a change of it is written at the
