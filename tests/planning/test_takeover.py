@@ -244,3 +244,18 @@ def test_what_was_counted_is_what_a_list_found_gone_rather_than_what_ended_as_it
     on.gone = [b, found_gone(on, "a", there=there, found=on.now)]
     on.count()
     assert settled(on) == 30 + 10 / 2
+
+
+# --- a pod that was there by the last count, which had no GPUs ---
+
+
+def test_where_the_last_count_had_no_gpus_a_pod_that_is_there_yet_may_be_one_that_was_counted_and_has_gone():
+    """The watch of the operator that counted told of its end, and the next one's did not. Nor will it ever."""
+    on = Late()
+    on.place("a", rest=Cause.SPARE)
+    on.wait(20)
+    on.count()
+    on.end("a")
+    on.count()
+    takes_over(on, there_yet=("a",), ago=3)
+    assert settled(on) == 20 + 3

@@ -163,13 +163,15 @@ def _had_ended(gone: Gone, since: float, pool: PoolCount) -> bool:
     return is_of_then if gone.is_stamped else earlier > _STAMP_SECONDS
 
 
-def _begun(placed: float, since: float, pool: PoolCount) -> float:
+def _begun(pod: Holder | Gone, since: float, pool: PoolCount) -> float:
     """Since when a pod counts that was not counted at the time `since`, when its pool had what `pool` says.
 
-    Where that was no GPU, who counted may not have known of its node yet: a watch may be behind.
+    Where that was no GPU, and less in all than the pod had held by then, who counted did not know of its node yet: its
+    watch was behind. Where it was more, ours may be: the pod was counted and has gone since, perhaps.
     """
-    is_behind = not sum(pool.gpus.values()) and since - placed <= _WRITE_SECONDS
-    return placed if is_behind else max(placed, since)
+    earlier = since - pod.placed
+    is_uncounted = not sum(pool.gpus.values()) and _total(pool) < pod.gpus * earlier - _STAMP_SECONDS
+    return pod.placed if is_uncounted and earlier <= _WRITE_SECONDS else max(pod.placed, since)
 
 
 class _Matching:
@@ -194,7 +196,7 @@ class _Matching:
             self._gap[pool] += holder.gpus * (self._now - since)
             self._count.take_over(holder)
         else:
-            self._count.hold(holder, None, _begun(holder.placed, since, self._before.of(pool)))
+            self._count.hold(holder, None, _begun(holder, since, self._before.of(pool)))
 
     def end(self, gone: Gone) -> None:
         """Count a pod that holds its GPUs no more."""
@@ -217,7 +219,7 @@ class _Matching:
         elif _had_ended(gone, since, pool):
             self._count.forget(gone.uid, gone.at)
         else:
-            self._count.end(holder, None, _begun(gone.placed, since, pool), gone.at)
+            self._count.end(holder, None, _begun(gone, since, pool), gone.at)
 
     def ledger(self, gone_by: float) -> Ledger:
         """The ledger; what no pod was found for was gone by that time, and has half of the time until then."""
