@@ -30,7 +30,8 @@ WRONG = {
     1734: OWED,
     1954: UNHEARD,
 }
-RIGHT = [seed for seed in range(48) if seed not in WRONG]
+WERE_WRONG = [529, 530, 579, 721, 769, 1162, 1612, 1725, 1933, 1974, 2355, 2476]
+RIGHT = [seed for seed in (*range(48), *WERE_WRONG) if seed not in WRONG]
 
 
 @pytest.mark.parametrize("seed", RIGHT)
