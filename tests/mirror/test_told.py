@@ -53,6 +53,23 @@ def test_what_was_told_is_not_told_again() -> None:
     assert told.status(an_object(written), BAD, NOW + 60) == (None, [])
 
 
+def test_nor_is_the_longest_message() -> None:
+    conditions = told.refused(Reason.INVALID, "x" * 10_000)
+    written, _ = told.status(an_object(), conditions, NOW)
+    assert told.status(an_object(written), conditions, NOW + 60) == (None, [])
+
+
+@pytest.mark.parametrize("kind", [objects.CLUSTER, objects.WORKER_GROUP, objects.JOB])
+def test_of_a_status_that_somebody_writes_little_is_kept(kind: str) -> None:
+    text = "x" * 100_000
+    entry = {"type": text, "status": text, "reason": text, "message": text, "lastTransitionTime": text, text: text}
+    status = {"phase": text, "jobStatus": text, "clusterName": text, "conditions": [entry] * 100}
+    metadata = {"name": "demo", "namespace": "default", "uid": "u", "resourceVersion": "7"}
+    item = observe_mirror(kind)({"metadata": metadata, "spec": {"cluster": "demo"}, "status": status})
+    assert item.told
+    assert len(repr(item.told)) < 40_000
+
+
 def test_the_time_of_a_condition_is_when_its_status_changed() -> None:
     first, _ = told.status(an_object(), BAD, NOW)
     again, news = told.status(an_object(first), told.refused(Reason.INVALID, "another"), NOW + 60)

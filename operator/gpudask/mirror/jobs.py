@@ -244,10 +244,7 @@ def _kept(item: MirrorObject) -> list[Condition]:
     """What was told of the fields that were not carried over."""
     known = (item.told or {}).get("conditions") or ()
     found = (entry for entry in known if entry.get("type") == told.CARRIED_OVER)
-    return [
-        Condition(told.CARRIED_OVER, Reason.NOT_CARRIED_OVER, str(entry.get("message", ""))[: told.MESSAGE_LENGTH])
-        for entry in found
-    ][:1]
+    return [Condition(told.CARRIED_OVER, Reason.NOT_CARRIED_OVER, entry.get("message", "")) for entry in found][:1]
 
 
 def _reference(item: MirrorObject, metadata: Json | None = None) -> Json:

@@ -7,7 +7,7 @@ while it was down, which the names of field managers alone do not.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from gpudask.api import Json, resource
@@ -34,7 +34,10 @@ _OURS = "gpudask"
 ERROR = "Error"  # the phase, as the stock operator writes it
 _RESERVED = (f"{resource.GROUP}/", "dask.org/", _FOREIGN, "kubectl.kubernetes.io/")
 _JOB_STATUS = ("jobStatus", "clusterName", "jobRunnerPodName", "startTime", "endTime")
-MAX_REFERENCES = _MAX_CONDITIONS = 16
+_CONDITION = ("type", "status", "reason", "message", "lastTransitionTime")
+MAX_REFERENCES = 16
+_MAX_CONDITIONS = 8
+MESSAGE_LENGTH = 2048  # of a condition
 _MAX_MARKS = 64
 TAKE_OVER_NOW = (ANNOTATION_TAKE_OVER, "now")
 
@@ -293,13 +296,24 @@ def _owners(meta: Json, cluster: str, kind: str) -> tuple[str, ...]:
 
 
 def _told(body: Json) -> Json:
-    """The status that somebody may read; where it has another shape, none."""
+    """The status that somebody may read, as far as it may be ours, or the stock operator's; anybody can write one."""
     status = body.get("status")
     status = status if isinstance(status, dict) else {}
     conditions = status.get("conditions")
     known = conditions if isinstance(conditions, list) and all(isinstance(item, dict) for item in conditions) else []
-    of_job = {key: status[key] for key in _JOB_STATUS if isinstance(status.get(key), str)}
-    return {"phase": status.get("phase"), "conditions": known[:_MAX_CONDITIONS]} | of_job
+    told: Json = {"phase": None, "conditions": [_texts(item, _CONDITION) for item in known[:_MAX_CONDITIONS]]}
+    return told | _texts(status, ("phase", *_JOB_STATUS))
+
+
+def _texts(body: Json, names: Iterable[str]) -> Json:
+    """The fields of these names that are texts, each at most as long as what the operator writes there."""
+    given = {name: body.get(name) for name in names}
+    longest = {"message": MESSAGE_LENGTH}
+    return {
+        name: fields.clean(text[: longest.get(name, fields.NAME_LENGTH)])
+        for name, text in given.items()
+        if isinstance(text, str)
+    }
 
 
 def _controller(meta: Json) -> str:

@@ -23,13 +23,14 @@ from gpudask.api import Json
 from gpudask.api.addresses import DASHBOARD_PORT
 from gpudask.api.reasons import Reason
 from gpudask.api.resource import LABEL_DASK_CLUSTER, LABEL_DASK_COMPONENT
+from gpudask.api.untrusted_text import quote
 from gpudask.clients.errors import ApiError, SchedulerError
 from gpudask.clients.flow_control import namespace_of
 from gpudask.mirror import leftovers, objects, told
 from gpudask.mirror.context import Context
 from gpudask.mirror.definitions import Definitions
 from gpudask.mirror.leftovers import Decision, Heard, Leftovers
-from gpudask.mirror.state import MirrorObject
+from gpudask.mirror.state import MESSAGE_LENGTH, MirrorObject
 from gpudask.mirror.told import Condition
 
 _LOG = logging.getLogger(__name__)
@@ -266,4 +267,4 @@ def _stays(decision: Decision | None) -> Waiting:
 
 
 def _waits(reason: Reason, message: str, seconds: float) -> Waiting:
-    return Waiting((Condition(told.TAKEN_OVER, reason, message),), seconds)
+    return Waiting((Condition(told.TAKEN_OVER, reason, quote(message, MESSAGE_LENGTH)),), seconds)

@@ -21,7 +21,7 @@ from gpudask.api.resource import (
 from gpudask.api.status import iso
 from gpudask.api.untrusted_text import quote
 from gpudask.mirror import objects
-from gpudask.mirror.state import ERROR, MAX_REFERENCES, MirrorObject
+from gpudask.mirror.state import ERROR, MAX_REFERENCES, MESSAGE_LENGTH, MirrorObject
 from gpudask.stock.notes import Kind, Note
 from gpudask.stock.served import Served
 
@@ -31,7 +31,6 @@ HANDLED_BY_ANOTHER = (
     "another operator handles it, which left kopf.zalando.org/ on it: remove the stock Dask operator, or switch the"
     " mirror off (mirror.enabled in the chart)"
 )
-MESSAGE_LENGTH = 2048
 _NOTES_SHOWN = 16
 
 
