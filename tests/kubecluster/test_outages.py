@@ -15,7 +15,7 @@ from distributed import Client, SpecCluster
 from distributed.client import FutureCancelledError, default_client
 
 from gpudask import KubeCluster, KubeClusterError
-from gpudask.kubecluster.timing import Timing
+from gpudask.kubecluster.timing import Clock, Timing
 from tests.eventually import eventually, steadily
 from tests.kubecluster import fake_server as fake
 from tests.kubecluster.conftest import add_scheduler
@@ -59,15 +59,26 @@ def lose_scheduler(server: fake.FakeServer, *successors: fake.Json) -> None:
     server.cut_connections()
 
 
-@pytest.mark.parametrize("give_up_seconds", [12.0])  # ours comes two seconds before Dask's own
+def minutes_pass(server: fake.FakeServer, asked: list[int]) -> Timing:
+    """Ten with each request after the first so many that are `asked`, once that is known."""
+
+    def monotonic() -> float:
+        return time.monotonic() + (600.0 * (len(server.requests) - asked[0]) if asked else 0.0)
+
+    return replace(TIMING, clock=Clock(monotonic=monotonic))
+
+
+@pytest.mark.parametrize("give_up_seconds", [3600.0])
 def test_a_new_client_is_refused_with_the_cause_and_works_when_the_scheduler_is_back(
     demo: fake.FakeServer, dask: SpecCluster
 ):
-    with KubeCluster.from_name("demo", quiet=True, timing=TIMING) as cluster:
+    asked: list[int] = []
+    with KubeCluster.from_name("demo", quiet=True, timing=minutes_pass(demo, asked)) as cluster:
         lose_scheduler(demo, unplaced("demo-scheduler-11111"))
+        asked.append(len(demo.requests))
         with pytest.raises(KubeClusterError, match=AWAY) as raised:  # Dask's own error would name no cause
             Client(cluster)
-        assert "Dask's clients close after 12 s without it" in raised.value.next_step
+        assert "Dask's clients close after 3600 s without it" in raised.value.next_step
         with pytest.raises(ValueError, match="No client"):
             default_client()  # what was refused is closed, and left to nobody
         with pytest.raises(KubeClusterError, match=CAUSE):
@@ -80,6 +91,7 @@ def test_a_new_client_is_refused_with_the_cause_and_works_when_the_scheduler_is_
             assert client.submit(sum, [1, 2]).result(timeout=60) == 3
 
 
+@pytest.mark.parametrize("give_up_seconds", [120.0])
 def test_a_new_client_waits_for_a_scheduler_that_comes_back(demo: fake.FakeServer, dask: SpecCluster):
     with KubeCluster.from_name("demo", quiet=True, timing=TIMING) as cluster:
         lose_scheduler(demo)
@@ -97,11 +109,17 @@ def test_a_new_client_waits_for_a_scheduler_that_comes_back(demo: fake.FakeServe
 
 
 def test_what_waits_in_a_client_that_will_close_ends_with_the_cause(demo: fake.FakeServer):
-    with KubeCluster.from_name("demo", quiet=True, timing=TIMING) as cluster, Client(cluster) as client:
+    asked: list[int] = []
+    with (
+        KubeCluster.from_name("demo", quiet=True, timing=minutes_pass(demo, asked)) as cluster,
+        Client(cluster, timeout="1 hour") as client,
+    ):
         lose_scheduler(demo, unplaced("demo-scheduler-11111"))
         eventually(lambda: client.status == "connecting", "the client has noticed")
+        future = client.submit(sum, [1, 2], pure=False)
+        asked.append(len(demo.requests))
         with pytest.raises(FutureCancelledError, match=AWAY):
-            client.submit(sum, [1, 2], pure=False).result(timeout=60)
+            future.result(timeout=120)
 
 
 def test_a_client_with_more_patience_is_not_told_before_it_ends(demo: fake.FakeServer):
