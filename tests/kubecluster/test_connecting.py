@@ -140,8 +140,8 @@ def test_closing_does_not_wait_for_a_connection_that_is_being_made_again(
     monkeypatch.setattr(Workers, "subscribe", late)
     cluster = KubeCluster.from_name("demo")
     demo.cut_connections()
-    assert begun.wait(10)
-    cluster.close(timeout=10)
+    assert begun.wait(120)
+    cluster.close(timeout=120)
     assert cluster.status.name == "closed"
 
 
@@ -170,7 +170,7 @@ def test_it_waits_for_a_scheduler_that_is_still_starting(demo: fake.FakeServer):
             demo.pods.append(late)
 
         later = asyncio.create_task(start_later())
-        async with KubeCluster.from_name("demo", asynchronous=True, timeout=20) as cluster:
+        async with KubeCluster.from_name("demo", asynchronous=True, timeout=120) as cluster:
             await later
             return len(cluster.scheduler_info["workers"])
 

@@ -13,6 +13,8 @@ from gpudask.kubecluster.holds import Holds
 from gpudask.kubecluster.timing import Clock, Timing
 from tests.eventually import eventually
 from tests.kubecluster import fake_server as fake
+from tests.kubecluster.conftest import PATIENT
+from tests.kubecluster.test_interruptions import until_said
 
 
 def overrides(server: fake.FakeServer) -> dict[str, fake.Json]:
@@ -98,7 +100,8 @@ def test_what_ended_while_a_pool_was_held_does_not_come_back(demo: fake.FakeServ
 
 @pytest.mark.parametrize("status", [0, 503])
 def test_a_size_is_given_back_once_the_api_server_answers_again(demo: fake.FakeServer, status: int):
-    with KubeCluster.from_name("demo") as cluster, cluster.hold("gpu", 1):
+    timing = Timing(hold_release_seconds=120.0)
+    with KubeCluster.from_name("demo", timing=timing) as cluster, cluster.hold("gpu", 1):
         demo.broken = status
         threading.Thread(target=repair, args=[demo]).start()
     assert overrides(demo) == {}
@@ -128,7 +131,7 @@ def test_holding_gives_the_size_back_after_an_error(demo: fake.FakeServer):
 
 @pytest.mark.parametrize("n", [0, 2], ids=["more than asked", "fewer than asked"])
 def test_holding_waits_for_exactly_so_many(demo: fake.FakeServer, n: int):
-    with KubeCluster.from_name("demo", quiet=True) as cluster:
+    with KubeCluster.from_name("demo", quiet=True, timing=PATIENT) as cluster:
         with pytest.raises(KubeClusterError, match=f"1 of {n} workers of pool 'gpu' came within 0"):
             cluster.hold("gpu", n, timeout=0.5).__enter__()
         assert overrides(demo) == {}
@@ -138,7 +141,7 @@ def test_holding_a_pool_of_several_gpus_counts_its_pods(demo: fake.FakeServer):
     demo.clusters["demo"]["spec"]["pools"][1]["gpu"] = {"count": 4}
 
     with (
-        KubeCluster.from_name("demo", quiet=True) as cluster,
+        KubeCluster.from_name("demo", quiet=True, timing=PATIENT) as cluster,
         pytest.raises(KubeClusterError, match="1 of 8 workers of pool 'gpu'"),
     ):
         cluster.hold("gpu", 2, timeout=0.5).__enter__()
@@ -164,11 +167,12 @@ def test_holding_works_asynchronously(demo: fake.FakeServer):
     assert overrides(demo) == {}
 
 
-def test_waiting_says_what_it_waits_for(demo: fake.FakeServer, capsys: pytest.CaptureFixture[str]):
+def test_waiting_says_what_it_waits_for(demo: fake.FakeServer, shown: list[str], capsys: pytest.CaptureFixture[str]):
     demo.clusters["demo"]["status"] = {
         "pools": [{"name": "gpu", "desired": 2, "ready": 1, "message": "0/3 nodes: Insufficient nvidia.com/gpu"}]
     }
-    with KubeCluster.from_name("demo") as cluster, pytest.raises(KubeClusterError):
+    timing = until_said(shown, "1 of 2 workers", timeout_seconds=4)
+    with KubeCluster.from_name("demo", timing=timing) as cluster, pytest.raises(KubeClusterError):
         cluster.wait_for_workers(2, pool="gpu", timeout=4)
 
     assert (
@@ -178,7 +182,7 @@ def test_waiting_says_what_it_waits_for(demo: fake.FakeServer, capsys: pytest.Ca
 
 
 def test_it_says_while_it_connects_what_the_scheduler_waits_for(
-    server: fake.FakeServer, capsys: pytest.CaptureFixture[str]
+    server: fake.FakeServer, shown: list[str], capsys: pytest.CaptureFixture[str]
 ):
     pod = fake.scheduler_pod("demo-scheduler-00000", ready=False)
     pod["status"] = {
@@ -188,7 +192,7 @@ def test_it_says_while_it_connects_what_the_scheduler_waits_for(
     server.pods.append(pod)
 
     with pytest.raises(KubeClusterError):
-        KubeCluster.from_name("demo", timeout=2)
+        KubeCluster.from_name("demo", timeout=2, timing=until_said(shown, "no node can take it", timeout_seconds=2))
 
     assert "cluster demo: scheduler: no node can take it: 0/3 nodes have cpu" in capsys.readouterr().out
 
@@ -201,7 +205,7 @@ def test_a_cluster_that_is_deleted_while_it_is_waited_for_ends_the_wait(server: 
     thread = threading.Thread(target=delete)
     thread.start()
     with pytest.raises(KubeClusterError, match="no cluster 'demo'"):
-        KubeCluster.from_name("demo", timeout=30, quiet=True)
+        KubeCluster.from_name("demo", timeout=120, quiet=True)
     thread.join()
 
 
