@@ -159,5 +159,5 @@ def test_the_columns_tell_the_state_and_kubectl_waits_for_the_end(in_namespace: 
     head, row = in_namespace("get", "gdj").stdout.splitlines()
     assert head.split() == ["NAME", "PHASE", "ATTEMPTS", "EXIT", "STARTED", "AGE"]
     assert row.split()[:4] == ["sums", "Complete", "1", "0"]
-    in_namespace("wait", "--for=condition=Complete", "gdj/sums", "--timeout=30s")
+    in_namespace("wait", "--for=condition=Complete", "gdj/sums", "--timeout=120s")
     assert "sums" in in_namespace("get", "dask").stdout

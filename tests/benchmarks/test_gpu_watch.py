@@ -14,7 +14,7 @@ from benchmarks.gpu.runner import WATCH, PodWatch
 from tests.kubectl import Kubectl
 
 pytestmark = pytest.mark.api
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 120.0
 
 
 def pod(name: str) -> dict[str, Any]:

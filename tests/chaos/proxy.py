@@ -87,7 +87,7 @@ class Proxy:
         finally:
             made._do(made._stop(runner))
             made._loop.call_soon_threadsafe(made._loop.stop)
-            thread.join(10)
+            thread.join(60)
 
     def expire(self) -> int:
         """End every watch with 410; how many those were."""
@@ -98,7 +98,7 @@ class Proxy:
         return int(self._do(self._cut()))
 
     def _do(self, work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
     async def _start(self, pki: Pki, address: str) -> web.AppRunner:
         self._session = aiohttp.ClientSession(

@@ -32,7 +32,7 @@ def end(parts: Processes, name: str) -> None:
     record = parts.find(name)
     assert record is not None
     os.kill(record.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while record.alive and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not record.alive

@@ -162,7 +162,7 @@ def test_the_printed_line_reaches_the_scheduler_until_it_is_interrupted(
         assert process.stdout is not None
         found = re.search(r'Client\("(?P<address>tcp://127\.0\.0\.1:\d+)"\)', process.stdout.readline())
         assert found
-        with Client(found["address"], timeout=20) as client:
+        with Client(found["address"], timeout=120) as client:
             assert client.submit(sum, [1, 2], pure=False).result(timeout=60) == 3
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=60) == Exit.OK, "ctrl-C is the end that it has, as kubectl port-forward's"

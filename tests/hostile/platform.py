@@ -106,7 +106,7 @@ class BarePlatform:
         stage = Stage(self.api, namespace, self.victim.kubeconfig)
         path = f"/apis/{API_VERSION}/namespaces/{namespace}/{PLURAL}/{OWN}"
         body = a_manifest(a_pool(replicas=1), gpu_pool(), name=OWN)
-        await eventually(lambda: _applied(attacker, path, body), bool, "the attackers may edit", seconds=20)
+        await eventually(lambda: _applied(attacker, path, body), bool, "the attackers may edit")
         await stage.shows("Ready", "True", OWN)
         return str((await stage.cluster(OWN))["metadata"]["uid"])
 

@@ -374,7 +374,7 @@ def test_ctrl_c_detaches_and_says_how_to_go_on(server: JobServer, script: str):
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=120)
     finally:
         process.kill()
         process.communicate()

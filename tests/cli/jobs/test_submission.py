@@ -228,7 +228,7 @@ def test_ctrl_c_in_between_leaves_nothing(server: JobServer, script: str, held: 
         eventually(lambda: "train" in server.jobs, "the job is there")
         process.send_signal(signal.SIGINT)
         eventually(lambda: server.jobs == {}, "the job is deleted")
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=120)
     finally:
         process.kill()
         process.communicate()
