@@ -4,6 +4,7 @@ Each test says which of them it is. They are all met by ordinary programs and or
 """
 
 import asyncio
+import os
 import threading
 import time
 from types import SimpleNamespace
@@ -49,23 +50,29 @@ async def test_tasks_that_are_given_back_after_a_drain_was_undone_run(start, mil
     assert set(runs_of().values()) == {1}
 
 
-async def test_tasks_that_are_given_back_long_after_a_drain_was_undone_run(start):
+async def test_tasks_that_are_given_back_long_after_a_drain_was_undone_run(start, tmp_path):
     """The same while the worker's event loop is held, by a task that does not let go of the GIL."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
 
-    def hold_the_gil(seconds):
+    def hold_the_gil(until_written):
         import ctypes
 
-        ctypes.PyDLL(None).usleep(int(seconds * 1e6))
-        return seconds
+        if until_written:
+            opened = ctypes.PyDLL(None).open(until_written.encode(), 0)  # which waits for a writer
+            ctypes.PyDLL(None).close(opened)
+        return until_written
 
     cluster = await start()
     async with image_workers(cluster, "gpu-0") as (gpu,):
-        seconds = [1.0, *[0] * 20]
-        futures = [cluster.client.submit(hold_the_gil, s, resources=GPU, priority=s, pure=False) for s in seconds]
+        waits = [str(pipe), *[""] * 20]
+        futures = [cluster.client.submit(hold_the_gil, w, resources=GPU, priority=len(w), pure=False) for w in waits]
         await until(lambda: len(gpu.processing) == 21)
         await cluster.desire("gpu-0")
         await cluster.desire()
-        assert await asyncio.wait_for(cluster.client.gather(futures), 60) == [1.0, *[0] * 20]
+        writer = os.open(pipe, os.O_RDWR)  # which waits for nobody
+        assert await asyncio.wait_for(cluster.client.gather(futures), 60) == waits
+        os.close(writer)
 
 
 @pytest.mark.parametrize("asked", [GPU, None], ids=["gpu", "plain"])
