@@ -39,12 +39,15 @@ async def poll(cluster, seen, wait=60):
 
 async def quiet_version(cluster):
     """Return the version once nothing is under way any more."""
-    version = (await cluster.demand())["version"]
-    while True:
+    versions = [(await cluster.demand())["version"]]
+
+    async def is_same():
         await asyncio.sleep(1.1 * COUNTS_SECONDS)  # longer than counts are held back
-        before, version = version, (await cluster.demand())["version"]
-        if before == version:
-            return version
+        versions.append((await cluster.demand())["version"])
+        return versions[-1] == versions[-2]
+
+    await until(is_same, "a version that stays")
+    return versions[-1]
 
 
 @pytest.mark.parametrize("route", ["demand", "desired", "health"])
