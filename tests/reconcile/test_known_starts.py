@@ -6,6 +6,7 @@ import pytest
 
 from gpudask.planning.pool_view import Start
 from gpudask.reconcile.loop_memory import KnownStarts
+from gpudask.scaling import sizing
 from tests.builders import a_pool
 from tests.planning.builders import gpu_pool
 from tests.reconcile.fake_dask import FakeScheduler
@@ -51,7 +52,10 @@ def test_what_is_forgotten_takes_no_room():
 
 @pytest.mark.api
 @pytest.mark.parametrize("beside", ["alike", "another-image", "nobody"])
-async def test_a_new_cluster_orders_its_first_gpu_pod_as_late_as_anothers_start_allows(stage: Stage, beside: str):
+async def test_a_new_cluster_orders_its_first_gpu_pod_as_late_as_anothers_start_allows(
+    stage: Stage, beside: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sizing, "UNKNOWN_START_SECONDS", 7200.0)  # far more than any start here takes
     pools = [a_pool(replicas=1), gpu_pool()]
     async with operating(stage.settings):
         if beside != "nobody":
@@ -63,11 +67,10 @@ async def test_a_new_cluster_orders_its_first_gpu_pod_as_late_as_anothers_start_
         await stage.apply(*pools, name="second")
         scheduler = await stage.scheduler("second")
         await stage.becomes(lambda: stage.names("second", "cpu"), ["second-cpu-worker-0"])
-        await wait_for_inputs(scheduler, 40.0)
+        await wait_for_inputs(scheduler, 3600.0)
         if beside == "alike":
             await stays(lambda: stage.names("second", "gpu"), [], 2.0)
-            await wait_for_inputs(scheduler, 3.0)
-        # In 20 s: after 34 s a start of some seconds, were it known, would be a reason as well.
+            await wait_for_inputs(scheduler, 0.0)
         await stage.becomes(lambda: stage.names("second", "gpu"), ["second-gpu-worker-0"])
 
 
