@@ -137,20 +137,25 @@ async def test_a_thousand_changes_a_second_are_written_every_five_seconds_at_mos
         await stage.shows("DemandServable", "True" if resources["GPU"] == 1 else "False", name="busy")
         await asyncio.sleep(1)
         since, changes = time.time(), 0
-        while time.time() < since + 10:
+
+        def writes() -> list[dict[str, Any]]:
+            return [
+                event
+                for event in requests(audited, since, time.time())
+                if event["verb"] == "patch"
+                and event["objectRef"].get("subresource") == "status"
+                and event["objectRef"]["name"] == "busy"
+            ]
+
+        while time.time() < since + 10 or (not writes() and time.time() < since + 120):
             for _ in range(10):
                 changes += 1
                 await scheduler.want(1 + changes % 97, **resources)
             await asyncio.sleep(max(0.0, since + changes / 1000 - time.time()))
-        writes = [
-            event
-            for event in requests(audited, since, time.time())
-            if event["verb"] == "patch"
-            and event["objectRef"].get("subresource") == "status"
-            and event["objectRef"]["name"] == "busy"
-        ]
-    print(f"{changes} changes in 10 s, {scheduler.polls} polls, {len(writes)} status writes")
-    assert 1 <= len(writes) <= 3, "none at all: nothing is written, or the log does not show it"
+        took, written = time.time() - since, len(writes())
+    print(f"{changes} changes in {took:.1f} s, {scheduler.polls} polls, {written} status writes")
+    assert written, "nothing is written, or the log does not show it"
+    assert written <= 1 + took / 5
     await stage.delete_cluster("busy")
     await stage.kubelet.schedulers.pop("busy").stop()
     for pod in await stage.list("pods"):
