@@ -63,9 +63,11 @@ def test_a_life_from_zero_to_zero(space: Space) -> None:
         time.sleep(WORK_SECONDS)  # what is measured
         client.run(release)
         assert first.result(timeout=60) == 1
+        began_second = time.monotonic()
         with dask.annotate(owner="team-b"):
             second = client.submit(work, 2, WORK_SECONDS, resources=GPU, pure=False)
         assert second.result(timeout=60) == 2
+        second_lasted = time.monotonic() - began_second
         del first, second
         space.wait(lambda: holds(space, "life", "waitingIdleTimeout"), "it waits for its timeout")
         space.wait_pods("life", "gpu", 0)
@@ -73,12 +75,12 @@ def test_a_life_from_zero_to_zero(space: Space) -> None:
         lasted = time.monotonic() - began
         found = seconds(space, "life")
         assert found["working"] >= 2 * WORK_SECONDS - 0.5
-        assert found["waitingIdleTimeout"] == pytest.approx(IDLE_SECONDS, abs=3)
+        assert found["waitingIdleTimeout"] >= IDLE_SECONDS - 3
         assert found["draining"] > 0
         assert sum(found.values()) <= lasted
         owners = {each["owner"]: each["gpuSeconds"] for each in space.pool("life", "gpu")["owners"]}
         assert owners["team-a"] >= WORK_SECONDS - 0.5
-        assert owners["team-b"] == pytest.approx(WORK_SECONDS, abs=1.5)
+        assert WORK_SECONDS - 1.5 <= owners["team-b"] <= second_lasted + 1.5
         adds_up(space, "life")
         share = space.status("life")["summary"]["worked"]
         assert share == f"{100 * found['working'] / sum(found.values()):.0f}%"
