@@ -14,7 +14,7 @@ from tests.e2e.space import Space
 from tests.eventually import steadily
 
 GPU = {"GPU": 1}
-RELEASE_AFTER_SECONDS = 9
+RELEASE_AFTER_SECONDS = 30  # long after a status of five seconds ago
 
 
 def test_a_result_that_keeps_a_gpu_is_given_up_after_its_time_and_computed_again_only_when_asked(space: Space) -> None:
@@ -39,7 +39,7 @@ def test_a_result_that_keeps_a_gpu_is_given_up_after_its_time_and_computed_again
         space.wait_pods("releasing", "gpu", 0)
         steadily(lambda: not space.pods("releasing", "gpu"), "nothing computes it again", seconds=3, show=space.show)
         with pytest.raises(RuntimeError, match=r"was let go with the idle worker releasing-gpu-worker-0.*releaseAfter"):
-            value.result(timeout=10)
+            value.result(timeout=60)
         client.retry([value])
         read = client.submit(read_only_on_gpu, value, resources=GPU)
         assert read.result(timeout=60) == 7
