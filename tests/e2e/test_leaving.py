@@ -9,7 +9,7 @@ from tests.e2e.space import Space
 
 
 def test_a_task_that_never_ends_is_cut_after_the_drain_timeout_and_runs_again_elsewhere(space: Space) -> None:
-    space.apply(cluster("hung", cpu(replicas=2, drainTimeout="20s", nthreads=1)))
+    space.apply(cluster("hung", cpu(replicas=2, drainTimeout="40s", nthreads=1)))
     space.wait_workers("hung", "cpu", 2)
     with space.client("hung") as client:
         record(client)
@@ -18,7 +18,7 @@ def test_a_task_that_never_ends_is_cut_after_the_drain_timeout_and_runs_again_el
         space.edit("hung", {"op": "replace", "path": "/spec/pools/0/replicas", "value": 1})
         (leaving,) = space.wait(lambda: space.retiring("hung", "cpu"), "one retires")
         assert "wait_for_release" in space.wait(lambda: space.pool("hung", "cpu").get("leaving"), "the status tells it")
-        space.wait_pods("hung", "cpu", 1, seconds=60)
+        space.wait_pods("hung", "cpu", 1)
         assert leaving not in space.names("hung", "cpu")
         assert leaving in space.pool("hung", "cpu")["forced"]
         client.run(release)

@@ -174,11 +174,12 @@ def test_an_operator_killed_during_a_drain_goes_on_with_it(space: Space) -> None
     space.wait_workers("kill2", "gpu", 2)
     with space.client("kill2") as client:
         record(client)
-        tasks = client.map(work, range(4), seconds=8.0, resources=GPU, pure=False)
+        tasks = client.map(wait_for_release, range(4), resources=GPU, pure=False)
         space.wait(lambda: sum(1 for n in client.run_on_scheduler(processing_on).values() if n) == 2, "both work")
         space.edit("kill2", {"op": "add", "path": "/spec/overrides", "value": [{"pool": "gpu", "replicas": 1}]})
         (leaving,) = space.wait(lambda: space.retiring("kill2", "gpu"), "one retires")
         space.platform.kill_operator()
+        client.run(release)
         space.wait_pods("kill2", "gpu", 1)
         assert leaving not in space.names("kill2", "gpu")
         assert sorted(client.gather(tasks)) == list(range(4))
@@ -194,7 +195,7 @@ def test_an_operator_that_was_away_catches_up_and_deletion_needs_none(space: Spa
     space.wait_ready("goes")
     space.platform.scale_operator(0)
     try:
-        space.kubectl("delete", "gdc", "goes", "--timeout=30s")
+        space.kubectl("delete", "gdc", "goes", "--timeout=120s")
         mine = ("-l", "gpudask.dev/cluster=goes")
         eventually(
             lambda: not any(space.get(kind, *mine) for kind in ("pods", "services", "configmaps", "secrets")),
@@ -248,7 +249,7 @@ def test_clusters_whose_names_could_collide_leave_each_others_pods_alone(space: 
         space.apply(cluster(name, {"name": pool, "nthreads": 1, "replicas": 1}))
     for name, pool in (("a", "b"), ("a-b", "worker"), ("a-b-worker", "b")):
         space.wait_workers(name, pool, 1)
-    space.kubectl("delete", "gdc", "a-b", "--timeout=30s")
+    space.kubectl("delete", "gdc", "a-b", "--timeout=120s")
     space.wait(lambda: not space.pods("a-b", "worker"), "its own pods are gone")
     assert len(space.names("a", "b")) == 1
     assert len(space.names("a-b-worker", "b")) == 1

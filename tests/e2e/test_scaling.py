@@ -13,8 +13,11 @@ def test_one_gpu_task_starts_one_gpu_pod_from_zero(space: Space) -> None:
     space.wait_ready("one")
     assert space.names("one", "gpu") == set()
     with space.client("one") as client:
-        assert client.submit(work, 7, resources={"GPU": 1}).result(timeout=90) == 7
+        task = client.submit(wait_for_release, 7, resources={"GPU": 1}, pure=False)
+        space.wait_workers("one", "gpu", 1)
         assert space.names("one", "gpu") == {"one-gpu-worker-0"}
+        client.run(release)
+        assert task.result(timeout=90) == 7
     space.wait_pods("one", "gpu", 0)
 
 
@@ -24,7 +27,7 @@ def test_plain_tasks_neither_run_on_the_gpu_pool_nor_keep_it_up(space: Space) ->
     with space.client("plain") as client:
         record(client)
         assert client.submit(work, 1, resources={"GPU": 1}).result(timeout=90) == 1
-        stream = client.map(work, range(2000), seconds=0.05, pure=False)
+        stream = client.map(work, range(6000), seconds=0.05, pure=False)
         space.wait_pods("plain", "gpu", 0)
         assert not all(future.done() for future in stream), "the stream of plain tasks ended too early to show anything"
         done = [future for future in stream if future.done()]
