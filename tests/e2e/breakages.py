@@ -11,7 +11,7 @@ import pytest
 from distributed import Client
 from distributed.client import FutureCancelledError
 
-RECOVERS_SECONDS = 30
+RECOVERS_SECONDS = 120
 
 
 @contextmanager

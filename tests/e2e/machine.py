@@ -63,7 +63,7 @@ def kill(victims: list[ProcessId]) -> None:
     for process in victims:
         with suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)
-    assert not wait_unlisted(victims, patience_seconds=20)
+    assert not wait_unlisted(victims, patience_seconds=60)
 
 
 def _pids() -> Iterator[int]:

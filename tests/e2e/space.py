@@ -45,7 +45,7 @@ class Space:
         try:
             yield room
         finally:
-            room.kubectl("delete", "gdc", "--all", "--wait=true", "--timeout=30s")
+            room.kubectl("delete", "gdc", "--all", "--wait=true", "--timeout=120s")
             room.kubectl("delete", "pods", "--all", "--wait=false", "--grace-period=1")
             eventually(lambda: not any(map(_has_gpu, room.get("pods"))), "the test's GPUs are free", show=room.show)
             platform.kubectl("delete", "namespace", namespace, "--wait=false")

@@ -20,10 +20,10 @@ from tests.e2e.programs import IMAGE, Program
 from tests.e2e.space import Space
 
 _PROGRAMS = Path(__file__).with_name("in_pods")
-_RECOVERS_SECONDS = 30
+_RECOVERS_SECONDS = 120
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(480)
 @pytest.mark.alone  # its clusters ask for the whole cores of the defaults
 def test_a_pod_does_all_that_kubecluster_does(space: Space) -> None:
     namespace = space.kubectl.namespace
@@ -36,7 +36,7 @@ def test_a_pod_does_all_that_kubecluster_does(space: Space) -> None:
         user=account(space, "user", documented_rules()),
         environment={"DASK_GPUDASK__IMAGE": IMAGE},
     )
-    seen = program.lines(seconds=200)
+    seen = program.lines(seconds=400)
     everything = program.printed()
 
     name = _only(
@@ -93,7 +93,7 @@ def test_a_pods_client_works_again_when_its_scheduler_and_when_the_operator_was_
     program.tell("operator")
     program.wait_line("scaled again after:", seconds=_RECOVERS_SECONDS)
     space.platform.await_operator(after=deleted)
-    assert program.lines(seconds=20)["without an operator"] == "3"
+    assert program.lines()["without an operator"] == "3"
 
 
 def _only(pattern: str, text: str) -> str:

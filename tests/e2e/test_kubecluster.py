@@ -115,7 +115,7 @@ def test_a_killed_port_forward_and_a_restarted_scheduler_leave_a_client_that_wor
     with (
         breakable_network(space, tmp_path / "kubeconfig") as network,
         KubeCluster.from_name("breaks", kubeconfig=str(tmp_path / "kubeconfig"), quiet=True) as found,
-        Client(found) as client,
+        Client(found, timeout=120) as client,
     ):
         assert client.submit(sum, [1, 2]).result(timeout=120) == 3
         with broken_connection(client):
@@ -133,7 +133,7 @@ def test_a_cluster_that_nobody_uses_goes_also_when_its_program_is_gone(space: Sp
     with KubeCluster("brief", **words, **options) as found, Client(found) as client:
         assert client.submit(sum, [1, 2]).result(timeout=60) == 3
     assert space.get("gdc"), "it outlives its program"
-    space.wait(lambda: not space.get("gdc"), "the operator deleted it", seconds=30)
+    space.wait(lambda: not space.get("gdc"), "the operator deleted it")
 
 
 _KILLED = """

@@ -180,7 +180,7 @@ def test_a_rollout_that_drains_waits_for_running_tasks_alone_and_gives_held_resu
         assert ended == []
         client.run(release)
         space.wait(lambda: space.uids("roll") and not old & space.uids("roll"), "it was replaced")
-        space.wait(lambda: ended == ["finished"], "the task ended, then the scheduler", seconds=5)
+        space.wait(lambda: ended == ["finished"], "the task ended, then the scheduler")
         space.wait(lambda: held.status != "finished", "a held result does not outlive the scheduler, as documented")
     space.wait_workers("roll", "cpu", 1)
 

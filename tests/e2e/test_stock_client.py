@@ -87,7 +87,7 @@ def test_a_cut_a_restarted_scheduler_and_a_deleted_operator_leave_a_client_that_
         with broken_connection(client):
             demo.kubectl("delete", "pod", pod["metadata"]["name"])  # and waits: it serves for its last seconds
         assert pod["metadata"]["uid"] not in demo.uids("demo")
-        assert httpx.get(existing.dashboard_link, timeout=10).status_code == 200
+        assert httpx.get(existing.dashboard_link, timeout=120).status_code == 200
         with Client(existing, set_as_default=False) as another:
             assert another.submit(sum, [1, 2], pure=False).result(timeout=120) == 3
 

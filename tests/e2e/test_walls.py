@@ -83,7 +83,7 @@ class Visitor:
         def seen() -> bool:
             return {name for name, outcome in self.knocks(doors).items() if outcome == "in"} == open_doors
 
-        eventually(seen, f"{what} to {self.kubectl.namespace}", seconds=30, show=lambda: str(self.knocks(doors)))
+        eventually(seen, f"{what} to {self.kubectl.namespace}", show=lambda: str(self.knocks(doors)))
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ from tests.e2e.space import Space
 
 # Addresses for documentation (RFC 5737): nothing has them but what kube-proxy makes of a load balancer's.
 _BALANCER, _INGRESS = "198.51.100.7", "198.51.100.8"
+PATIENT = Timing(outside_seconds=60.0)  # else a slow kube-proxy is a reason to forward a port
 
 
 @pytest.fixture(autouse=True)
@@ -54,10 +55,9 @@ def is_healthy(dashboard: str) -> bool:
 
 @pytest.mark.local_cluster("it dials the nodes' addresses, and gives the Service one that kube-proxy alone has")
 def test_a_node_port_and_a_load_balancer_are_dialled_without_a_forwarded_port(space: Space) -> None:
-    timing = Timing(outside_seconds=30.0)  # else a slow kube-proxy is a reason to forward a port
     words = {"image": IMAGE, "n_workers": 1, "resources": {"cpu": "100m", "memory": "512Mi"}, "quiet": True}
     options = {"scheduler_service_type": "NodePort", "create_mode": CreateMode.CREATE_ONLY}
-    with KubeCluster("ported", timeout=120, timing=timing, **words, **options) as found:
+    with KubeCluster("ported", timeout=120, timing=PATIENT, **words, **options) as found:
         ports = {each["port"]: each["nodePort"] for each in service(space, "ported")["spec"]["ports"]}
         nodes = {each["address"] for node in space.get("nodes") for each in node["status"]["addresses"]}
         assert found.scheduler_address in {f"tcp://{address}:{ports[8786]}" for address in nodes}
@@ -69,8 +69,8 @@ def test_a_node_port_and_a_load_balancer_are_dialled_without_a_forwarded_port(sp
         space.edit("ported", {"op": "replace", "path": "/spec/scheduler/service/type", "value": "LoadBalancer"})
         space.wait(lambda: service(space, "ported")["spec"]["type"] == "LoadBalancer", "the Service's new type")
         give_address(space, "service/ported-scheduler", _BALANCER)
-        space.wait(lambda: is_healthy(f"{_BALANCER}:8787"), "the address leads to the scheduler", seconds=30)
-        with KubeCluster.from_name("ported", quiet=True, timing=timing) as balanced:
+        space.wait(lambda: is_healthy(f"{_BALANCER}:8787"), "the address leads to the scheduler")
+        with KubeCluster.from_name("ported", quiet=True, timing=PATIENT) as balanced:
             assert balanced.scheduler_address == f"tcp://{_BALANCER}:8786"
             assert balanced._connection.forwards == {}
             computes(balanced)
@@ -99,8 +99,8 @@ def test_an_ingress_is_dialled_by_a_scheduler_that_speaks_websockets(space: Spac
     give_address(space, "service/controller", _INGRESS)
     space.apply(ingress("webbed-scheduler"))
     give_address(space, "ingress/way-in", _INGRESS)
-    space.wait(lambda: accepts(_INGRESS, 80), "the address leads to the scheduler", seconds=30)
-    with KubeCluster.from_name("webbed", quiet=True) as found:
+    space.wait(lambda: accepts(_INGRESS, 80), "the address leads to the scheduler")
+    with KubeCluster.from_name("webbed", quiet=True, timing=PATIENT) as found:
         assert found.scheduler_address == f"ws://{_INGRESS}"
         assert set(found._connection.forwards) == {8787}, "the Ingress does not lead to the dashboard"
         assert httpx.get(found.dashboard_link, timeout=120).status_code == 200

@@ -23,7 +23,7 @@ from distributed import Client
 from gpudask import KubeCluster
 
 with KubeCluster.from_name("full", quiet=True) as cluster, Client(cluster) as client:
-    print("in a second process:", client.submit(sum, [1, 2], pure=False).result(timeout=30))
+    print("in a second process:", client.submit(sum, [1, 2], pure=False).result(timeout=90))
     print("what its table shows:", cluster._repr_html_().replace("\\n", " "))
 """
 
@@ -105,15 +105,15 @@ async def computed() -> None:
         KubeCluster.from_name("full", asynchronous=True, quiet=True) as cluster,
         Client(cluster, asynchronous=True) as client,
     ):
-        await cluster.wait_for_workers(1, pool="cpu", timeout=30)
-        async with cluster.hold("cpu", 1, timeout=30) as workers:
+        await cluster.wait_for_workers(1, pool="cpu", timeout=90)
+        async with cluster.hold("cpu", 1, timeout=90) as workers:
             say("awaited", await client.submit(sum, [1, 2], workers=workers, pure=False))
 
 
 async def absent() -> None:
     words = {"image": "localhost/no/such:image", "n_workers": 1, "resources": SMALL}
     try:
-        await KubeCluster("absent", asynchronous=True, quiet=True, timeout=15, **words)
+        await KubeCluster("absent", asynchronous=True, quiet=True, timeout=60, **words)
     except KubeClusterError as error:
         say("an absent image", error)
     try:
@@ -133,7 +133,7 @@ def rests() -> None:
 
 def until_refused() -> None:
     """The scheduler goes last: until then somebody may still reach it, or just miss it."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while time.monotonic() < deadline:
         try:
             KubeCluster.from_name("full", quiet=True).close()

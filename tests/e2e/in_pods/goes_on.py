@@ -12,7 +12,7 @@ from distributed import Client, wait
 from gpudask import KubeCluster
 
 TOLD = Path("/tmp/told/operator")  # noqa: S108 - in the pod
-PATIENCE_SECONDS = 60  # a test allows half of it
+PATIENCE_SECONDS = 240  # a test allows half of it
 TASK_SECONDS = 0.3
 
 
@@ -27,7 +27,7 @@ def slow(_: int) -> int:
 
 def loses_its_scheduler(client: Client) -> None:
     work = client.map(slow, range(400), pure=False)
-    wait(work, timeout=30, return_when="FIRST_COMPLETED")
+    wait(work, timeout=120, return_when="FIRST_COMPLETED")
     say("in the midst of work", sum(future.done() for future in work))
     began = time.monotonic()
     try:
@@ -49,7 +49,7 @@ def loses_its_scheduler(client: Client) -> None:
 def loses_its_operator(cluster: KubeCluster, client: Client) -> None:
     while not TOLD.exists():
         time.sleep(0.1)
-    say("without an operator", client.submit(slow, 0, pure=False).result(timeout=30))
+    say("without an operator", client.submit(slow, 0, pure=False).result(timeout=120))
     began = time.monotonic()
     cluster.scale(2, pool="cpu")
     cluster.wait_for_workers(2, pool="cpu", timeout=PATIENCE_SECONDS)
@@ -57,6 +57,6 @@ def loses_its_operator(cluster: KubeCluster, client: Client) -> None:
 
 
 if __name__ == "__main__":
-    with KubeCluster.from_name(sys.argv[1], quiet=True) as found, Client(found) as its_client:
+    with KubeCluster.from_name(sys.argv[1], quiet=True) as found, Client(found, timeout=PATIENCE_SECONDS) as its_client:
         loses_its_scheduler(its_client)
         loses_its_operator(found, its_client)

@@ -21,7 +21,7 @@ from distributed import Client
 from distributed.client import FutureCancelledError
 
 SECONDS = 90
-RECOVERS_SECONDS = 30
+RECOVERS_SECONDS = 90
 
 
 def say(*words: object) -> None:
