@@ -13,7 +13,7 @@ import pytest
 
 from gpudask.api import Json
 from gpudask.cli.output import Exit
-from tests.cli.invoke import invoke
+from tests.cli.invoke import invoke, over_once_said
 from tests.eventually import eventually
 from tests.kubecluster import fake_server
 from tests.kubecluster.conftest import server  # noqa: F401 - a fixture
@@ -103,10 +103,15 @@ def a_worker(owner_uid: str, name: str = "demo-gpu-worker-0", kind: str = "GpuDa
     return pod
 
 
-def test_deleted_is_a_cluster_whose_pods_have_ended(server: fake_server.FakeServer):  # noqa: F811
+def test_deleted_is_a_cluster_whose_pods_have_ended(
+    server: fake_server.FakeServer,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+):
     server.pods += [a_worker("uid-of-demo"), a_worker("another", "demo-gpu-worker-1", "Job")]
     del server.clusters["demo"]
-    late = invoke("wait", "demo", "--for", "deleted", "--timeout", "500ms")
+    with monkeypatch.context() as patched:
+        over_once_said(patched, "its pods end")
+        late = invoke("wait", "demo", "--for", "deleted", "--timeout", "500ms")
 
     assert (late.exit_code, late.stdout) == (Exit.TIMED_OUT, "")
     assert late.stderr.splitlines()[0] == "waiting: it is deleted, its pods end: demo-gpu-worker-0"
@@ -132,7 +137,11 @@ def test_delete_waits_for_the_pods_where_it_is_asked_to(
     assert process.wait(timeout=60) == Exit.OK
 
 
-def test_a_deletion_that_takes_too_long_says_what_is_left(server: fake_server.FakeServer):  # noqa: F811
+def test_a_deletion_that_takes_too_long_says_what_is_left(
+    server: fake_server.FakeServer,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+):
+    over_once_said(monkeypatch, "its pods end")
     server.pods.append(a_worker("uid-of-demo"))
     result = invoke("delete", "demo", "--yes", "--wait", "--timeout", "500ms")
 
@@ -164,7 +173,11 @@ def test_what_is_not_there_yet_is_waited_for(server: fake_server.FakeServer):  #
     assert result.stderr == "waiting: there is no cluster 'other' yet\n"
 
 
-def test_a_wait_for_what_is_never_made_ends_in_time(server: fake_server.FakeServer):  # noqa: F811
+def test_a_wait_for_what_is_never_made_ends_in_time(
+    server: fake_server.FakeServer,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+):
+    over_once_said(monkeypatch, "there is no cluster")
     result = invoke("wait", "other", "--for", "created", "--timeout", "500ms")
 
     assert result.exit_code == Exit.TIMED_OUT

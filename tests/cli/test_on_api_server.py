@@ -18,7 +18,7 @@ from click.testing import Result
 from gpudask.api.resource import API_VERSION, RECORD_KIND
 from gpudask.cli.output import Exit
 from tests.cli.cost.builders import a_ledger, a_record
-from tests.cli.invoke import invoke
+from tests.cli.invoke import invoke, over_once_said
 from tests.cli.report.builders import a_days_record
 from tests.eventually import eventually
 from tests.kubectl import Kubectl
@@ -211,7 +211,7 @@ def test_delete_says_what_is_lost_and_deletes(demo: Shell):
     assert result.stdout == "gpudaskcluster.gpudask.dev/demo deleted\n"
     assert "2 worker pods; 3 tasks run" in result.stderr
     assert demo.ok("get", "-o", "name") == ""
-    assert demo.ok("wait", "demo", "--for", "deleted", "--timeout", "5s")
+    assert demo.ok("wait", "demo", "--for", "deleted", "--timeout", "200s")
 
 
 def ready(body: Json) -> Json:
@@ -219,13 +219,15 @@ def ready(body: Json) -> Json:
     return {"observedGeneration": body["metadata"]["generation"], "conditions": [condition]}
 
 
-def test_a_wait_that_is_over_returns_and_one_that_is_not_says_why(demo: Shell):
-    late = demo("wait", "demo", "--timeout", "5s")
+def test_a_wait_that_is_over_returns_and_one_that_is_not_says_why(demo: Shell, monkeypatch: pytest.MonkeyPatch):
+    with monkeypatch.context() as patched:
+        over_once_said(patched, "the operator has reported nothing yet")
+        late = demo("wait", "demo", "--timeout", "5s")
     assert late.exit_code == Exit.TIMED_OUT
     assert "the operator has reported nothing yet" in late.stderr
 
     demo.report(ready(demo.cluster()))
-    assert demo.ok("wait", "demo", "--timeout", "30s") == "gpudaskcluster.gpudask.dev/demo: ready\n"
+    assert demo.ok("wait", "demo", "--timeout", "200s") == "gpudaskcluster.gpudask.dev/demo: ready\n"
 
 
 def test_top_prints_once_where_there_is_no_terminal(demo: Shell):
@@ -373,9 +375,11 @@ def test_the_doctor_of_somebody_without_rights_says_what_is_open_and_how_to_get_
     assert f"--clusterrole=edit --serviceaccount={demo.kubectl.namespace}:somebody-" in rights["mend"]
 
 
-def test_who_may_only_get_can_wait(demo: Shell, tmp_path: Path):
+def test_who_may_only_get_can_wait(demo: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     somebody = as_somebody(demo, tmp_path, "--verb=get --resource=gpudaskclusters.gpudask.dev")
-    late = somebody("wait", "demo", "--timeout", "2s")
+    with monkeypatch.context() as patched:
+        over_once_said(patched, "the operator has reported nothing yet")
+        late = somebody("wait", "demo", "--timeout", "2s")
     assert (late.exit_code, "the operator has reported nothing yet" in late.stderr) == (Exit.TIMED_OUT, True)
 
     demo.report(ready(demo.cluster()))

@@ -20,7 +20,7 @@ from aiohttp import web
 from distributed import Client, SpecCluster
 
 from gpudask.cli.output import Exit
-from tests.cli.invoke import invoke
+from tests.cli.invoke import invoke, over_once_said
 from tests.kubecluster import fake_server
 from tests.kubecluster.conftest import add_scheduler, dask, server  # noqa: F401 - fixtures
 
@@ -129,13 +129,17 @@ def test_a_wait_outlasts_a_server_that_restarts(
 ):
     server.clusters["demo"] |= {"status": READY, "kind": "GpuDaskCluster", "apiVersion": "gpudask.dev/v1alpha1"}
     failing(server, *[503] * 5, 429)  # a single one is not even said
-    result = invoke("wait", "demo", "--timeout", "20s", *form)
+    result = invoke("wait", "demo", "--timeout", "200s", *form)
 
     assert (result.exit_code, result.stdout) == (Exit.OK, printed), result.stderr
     assert "trying again: it restarts" in result.stderr or "503" in result.stderr
 
 
-def test_a_wait_that_is_over_has_the_last_words_of_the_pods(server: fake_server.FakeServer):  # noqa: F811
+def test_a_wait_that_is_over_has_the_last_words_of_the_pods(
+    server: fake_server.FakeServer,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+):
+    over_once_said(monkeypatch, "ImagePullBackOff")
     pod = fake_server.pod("demo-gpu-worker-0", "worker", ready=False, **{"gpudask.dev/pool": "gpu"})
     waiting = {"reason": "ImagePullBackOff", "message": "no such image: x"}
     pod["status"] |= {"phase": "Pending", "containerStatuses": [{"state": {"waiting": waiting}}]}

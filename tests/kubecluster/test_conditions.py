@@ -11,8 +11,11 @@ from gpudask.api import Json
 import logging
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from html import escape
 from typing import Any
 
@@ -24,7 +27,7 @@ from gpudask.api.status import Status
 from gpudask.clients.errors import ApiError
 from gpudask.kubecluster.conditions import Conditions, too_few_allowed
 from gpudask.kubecluster.overrides import hint_of_size
-from gpudask.kubecluster.timing import Timing
+from gpudask.kubecluster.timing import Clock, Timing
 from gpudask.planning import conditions as planned
 from gpudask.planning.observed.observation import PoolMemory
 from gpudask.planning.observed.parser import parse_pod
@@ -344,9 +347,13 @@ def test_a_size_that_waits_already_or_is_above_the_manifests_gets_a_hint():
 def test_what_passes_at_once_and_counts_that_move_are_not_told(demo: fake.FakeServer, caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.WARNING, "gpudask")
     well = reported(status_of(WELL))
-    with blocked(demo) as (cluster, _):
+    stood, moves = time.monotonic(), threading.Event()
+    clock = Clock(monotonic=lambda: time.monotonic() if moves.is_set() else stood)
+    with blocked(demo, replace(SOON, clock=clock)) as (cluster, _):
         tell(demo, reported(REPORTED["wrong case"][0]()))
-        tell(demo, well)
+        tell(demo, well, resourceVersion="9")
+        eventually(lambda: cluster._resource.body["metadata"]["resourceVersion"] == "9", "it has heard of both")
+        moves.set()
         steadily(lambda: of_operator(caplog) == [], "nothing is told", seconds=0.8, show=lambda: warnings(caplog))
         for count in range(1, 4):
             says = demand(tasks(count, gpu=1), workers=(worker(CPU),))
