@@ -86,7 +86,7 @@ async def test_a_watch_tells_of_a_clusters_workers_until_they_are_gone(in_namesp
     watch = PodWatch(api, namespace)
     running = asyncio.create_task(watch.run())
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             await watch.open.wait()
             for name, component, pool in (("s", "scheduler", ""), ("w", "worker", "gpu")):
                 labels = {LABEL_DASK_CLUSTER: "demo", LABEL_DASK_COMPONENT: component, LABEL_POOL: pool}
