@@ -228,7 +228,7 @@ def test_suspending_and_resuming(demo: fake.FakeServer):
     with KubeCluster.from_name("demo") as cluster:
         cluster.suspend()
         assert demo.clusters["demo"]["spec"]["suspend"] is True
-        cluster.resume(timeout=10)
+        cluster.resume(timeout=120)
         assert demo.clusters["demo"]["spec"]["suspend"] is False
 
 

@@ -183,7 +183,7 @@ def test_workers_that_may_have_another_image_are_compared_when_they_have_come(
     with KubeCluster.from_name("demo") as cluster:
         monkeypatch.setattr(agreement, "own", lambda: versions("3.9.1.final.0"))
         with pytest.raises(error, match=r"python: client 3\.9\.1") if error else contextlib.nullcontext():
-            cluster.wait_for_workers(1, pool="gpu", timeout=10)
+            cluster.wait_for_workers(1, pool="gpu", timeout=120)
 
 
 def test_who_wants_no_comparison_gets_none(demo: fake.FakeServer, monkeypatch: pytest.MonkeyPatch):

@@ -86,7 +86,7 @@ def test_a_misspelt_field_of_a_template_is_refused_before_the_constructor_return
     with pytest.raises(
         KubeClusterError, match=r"'mine' is not accepted: TemplateRefused: pool cpu:.*nodeSelektor"
     ) as raised:
-        KubeCluster("mine", quiet=True, timing=SOON, timeout=30)
+        KubeCluster("mine", quiet=True, timing=SOON, timeout=120)
     assert isinstance(raised.value, ValueError)
     assert str(raised.value).count("nodeSelektor") == 1
     assert list(server.clusters) == ["demo"], "what was created is deleted"

@@ -68,7 +68,7 @@ def test_a_program_that_may_forward_no_port_learns_so_when_the_pod_is_ready(unre
     thread = threading.Thread(target=become_ready)
     thread.start()
     with pytest.raises(KubeClusterError, match=r'resources: \["pods/portforward"\]'):
-        KubeCluster.from_name("demo", timeout=20, quiet=True)
+        KubeCluster.from_name("demo", timeout=120, quiet=True)
     thread.join()
 
 

@@ -96,7 +96,7 @@ def test_get_and_patch_are_enough_to_connect_size_hold_and_wait(operated: Progra
 
         cluster.scale(2, pool="cpu")
         cluster.adapt(0, 3, pool="gpu")
-        with cluster.hold("gpu", 1, timeout=30) as workers:
+        with cluster.hold("gpu", 1, timeout=120) as workers:
             assert len(workers) == 1
             assert operated.overrides() == {"cpu": {"replicas": 2}, "gpu": {"replicas": 1}}
         assert operated.overrides() == {"cpu": {"replicas": 2}, "gpu": {"min": 0, "max": 3}}

@@ -2,6 +2,8 @@
 
 import asyncio
 import threading
+import time
+from dataclasses import replace
 from typing import Any
 
 import dask
@@ -9,10 +11,10 @@ import pytest
 from distributed import Adaptive, SpecCluster
 
 from gpudask import KubeCluster, KubeClusterError
-from gpudask.kubecluster.timing import Timing
+from gpudask.kubecluster.timing import Clock
 from tests.eventually import eventually
 from tests.kubecluster import fake_server as fake
-from tests.kubecluster.conftest import until
+from tests.kubecluster.conftest import PATIENT, until
 from tests.kubecluster.test_creating import an_operator
 
 
@@ -191,13 +193,16 @@ def test_close_waits_until_the_cluster_and_its_pods_are_gone(demo: fake.FakeServ
 
 
 def test_close_that_waits_in_vain_says_what_is_left(demo: fake.FakeServer, dask_cluster_of_lab: None):
-    cluster = KubeCluster("mine", image="i", n_workers=1, quiet=True, timing=Timing(readiness_poll_seconds=0.01))
+    asked = f"DELETE {fake.CLUSTERS}/mine"
+    a_minute_passes = Clock(monotonic=lambda: time.monotonic() + (60.0 if asked in demo.requests else 0.0))
+    timing = replace(PATIENT, readiness_poll_seconds=0.01, clock=a_minute_passes)
+    cluster = KubeCluster("mine", image="i", n_workers=1, quiet=True, timing=timing)
     left = fake.pod("mine-cpu-worker-0", "worker")
     left["metadata"]["ownerReferences"] = [{"uid": "uid-of-mine"}]
     demo.pods.append(left)
 
-    with pytest.raises(TimeoutError, match=r"is not gone within 3 s: there are still: pod mine-cpu-worker-0"):
-        cluster.close(timeout="3000ms")
+    with pytest.raises(TimeoutError, match=r"is not gone within 60 s: there are still: pod mine-cpu-worker-0"):
+        cluster.close(timeout="60000ms")
     cluster.close()
 
 
@@ -206,7 +211,7 @@ def test_errors_are_also_what_others_raise_there(demo: fake.FakeServer):
         KubeCluster("demo", create_mode="CREATE_ONLY", image="i")
     with pytest.raises(ValueError, match="no cluster 'none'"):
         KubeCluster.from_name("none")
-    with KubeCluster.from_name("demo") as cluster, pytest.raises(TimeoutError, match="2 of 9 workers"):
+    with KubeCluster.from_name("demo", timing=PATIENT) as cluster, pytest.raises(TimeoutError, match="2 of 9 workers"):
         cluster.wait_for_workers(9, timeout=0.1)
     with pytest.raises(TypeError, match=r"Did you mean n_workers=\?"):
         KubeCluster("demo", n_worker=3)
