@@ -132,7 +132,7 @@ async def test_the_stock_operators_definitions_are_left_alone(stage: Stage, own:
         await stage.shows("Mirrored", "DaskCluster of kubernetes.dask.org belong to the stock", name="beside")
     assert own("get", "daskclusters", "-o", "name").stdout == ""
     await stage.delete_cluster("beside")
-    own("delete", "crd", "daskclusters.kubernetes.dask.org", "--timeout=30s")
+    own("delete", "crd", "daskclusters.kubernetes.dask.org", "--timeout=120s")
 
 
 async def test_beside_the_stock_operator_nothing_is_mirrored_even_where_our_definitions_replaced_most_of_its(
@@ -140,7 +140,7 @@ async def test_beside_the_stock_operator_nothing_is_mirrored_even_where_our_defi
 ):
     """As Argo CD may leave it: the chart cannot look there. The kind that is not ours tells whose the group is."""
     own.define(DEFINITIONS)
-    own("delete", "crd", "daskjobs.kubernetes.dask.org", "--timeout=30s")
+    own("delete", "crd", "daskjobs.kubernetes.dask.org", "--timeout=120s")
     own.define(STOCK / "daskjob.yaml")
     async with operating(replace(stage.settings, mirror=True)) as operator:
         await stage.apply(a_pool(replicas=1), name="argo")
@@ -157,7 +157,7 @@ async def test_whoever_deletes_the_definitions_deletes_no_cluster(stage: Stage, 
         await stage.apply(a_pool(replicas=1), name="kept")
         await stage.shows("Mirrored", "True Mirrored", name="kept")
         soon(lambda: "kept" in own("get", "daskclusters", "-o", "name").stdout, "it is mirrored")
-        own("delete", "crd", "daskclusters.kubernetes.dask.org", "--timeout=30s")
+        own("delete", "crd", "daskclusters.kubernetes.dask.org", "--timeout=120s")
 
         async def exists() -> str:
             return str((await stage.cluster("kept"))["metadata"]["name"])
