@@ -26,6 +26,7 @@ def a_node(address: str) -> fake.Json:
 
 
 SOON = Timing(outside_seconds=0.5)
+IN_TIME = Timing(outside_seconds=120.0)  # for a scheduler that answers, if late
 
 
 def address_of(dask: SpecCluster) -> tuple[str, int]:
@@ -73,7 +74,8 @@ async def test_a_node_port_that_answers_is_dialled(server: fake.FakeServer, dask
     server.services["demo-scheduler"] = a_service("NodePort", port)
     server.nodes = [a_node("127.0.0.2"), a_node(host)]
 
-    route = await routes.outside(exposed("NodePort"), await Server.connect(None), log=told.append)
+    api = await Server.connect(None, timing=Timing(outside_seconds=10.0))  # which pass before the second is taken
+    route = await routes.outside(exposed("NodePort"), api, log=told.append)
 
     assert route == routes.Route(f"tcp://{host}:{port}", f"http://{host}:30002/status")
     assert told == []
@@ -161,7 +163,7 @@ def test_an_address_that_answers_no_more_is_chosen_again_for_the_next_client(
     demo.clusters["demo"]["spec"]["scheduler"] = {"service": {"type": "NodePort"}}
     demo.services["demo-scheduler"] = a_service("NodePort", port)
     demo.nodes = [a_node(host)]
-    with KubeCluster.from_name("demo", quiet=True) as cluster:
+    with KubeCluster.from_name("demo", quiet=True, timing=IN_TIME) as cluster:
         assert cluster.scheduler_address == f"tcp://{host}:{port}"
         # What is open stays so, but nothing new gets there: the Service is another, and no node leads to it.
         cluster.scheduler_comm.address = f"tcp://127.0.0.1:{unused_tcp_port}"
@@ -274,7 +276,7 @@ def test_a_cluster_is_used_through_its_node_port(demo: fake.FakeServer, dask: Sp
     demo.services["demo-scheduler"] = a_service("NodePort", port)
     demo.nodes = [a_node(host)]
 
-    with KubeCluster.from_name("demo") as cluster, Client(cluster) as client:
+    with KubeCluster.from_name("demo", timing=IN_TIME) as cluster, Client(cluster) as client:
         assert client.submit(sum, [1, 2]).result(timeout=60) == 3
     assert demo.forwards == []
 

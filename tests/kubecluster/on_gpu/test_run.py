@@ -195,7 +195,7 @@ def test_the_loss_of_its_worker_is_an_error_and_it_is_not_run_again(pods: Pods, 
     def program():
         client = get_client()
         begun = Variable("begun", client=client)
-        begun.set([*begun.get(timeout="1s"), where()])
+        begun.set([*begun.get(timeout="60s"), where()])
         time.sleep(600)
 
     with Client(one_gpu) as client:
