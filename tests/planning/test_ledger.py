@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpudask.api.reasons import Cause
@@ -962,15 +962,19 @@ STEPS = st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 3), st.float
 
 
 class History:
-    """Steps of a cluster's life. `unseen`: GPU-seconds of pods whose end no operator saw, at most."""
+    """Steps of a cluster's life. `unseen`: GPU-seconds of pods whose end no operator saw, or told, at most."""
 
     def __init__(self) -> None:
         self.on, self.made, self.process = Operator(), 0, "s"
         self.unseen, self.written_at = 0.0, self.on.now
+        self.untold: list[Gone] = []  # since the last status
         self.on.count()
 
     def do(self, what: str, number: int, seconds: float) -> None:
         on = self.on
+        if what == "restart":
+            self.unseen += sum(gone.gpus for gone in self.untold) * (on.now + 0.25 + seconds - self.written_at)
+            self.untold = []
         on.wait(0.25)
         if what == "place":
             self.made += 1
@@ -990,6 +994,7 @@ class History:
             on.rests(list(Cause)[1:][number], min(on.pods))
         else:
             self._pass(what, seconds)
+        self.untold += on.gone
 
     def _pass(self, what: str, seconds: float) -> None:
         on = self.on
@@ -1004,18 +1009,18 @@ class History:
 
     def count(self, *, write: bool) -> Status:
         status = self.on.count(write=write)
-        self.written_at = self.on.now if write else self.written_at
+        if write:
+            self.written_at, self.untold = self.on.now, []
         return status
 
 
 @given(STEPS)
+@example([("place", 0, 0.0), ("place", 0, 0.0), ("restart", 0, 0.0), ("end told late", 0, 1.0)])  # just before a count
 def test_the_causes_add_up_to_the_lifetimes(steps: list[tuple[str, int, float]]):
     """But for the pods that ended where no operator saw it: of these, for half of that time each."""
     history = History()
     on, last = history.on, {}
     for what, number, seconds in steps:
-        if what == "restart":
-            history.unseen += sum(gone.gpus * (on.now + 0.25 + seconds - history.written_at) for gone in on.gone)
         history.do(what, number, seconds)
         went_on = on.ledger is not None
         status = history.count(write=what not in ("end", "unwritten"))

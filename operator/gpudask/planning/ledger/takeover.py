@@ -209,7 +209,8 @@ class _Matching:
             self._count.forget(gone.uid, until)
         elif gone.at <= since:
             if since - gone.at <= _STAMP_SECONDS:
-                self._was_counted(holder, earlier)  # it went as this was counted: it is nobody's half gap
+                if self._was_counted(holder, earlier):  # it went as this was counted: it is nobody's half gap
+                    self._count.add_surplus(holder, gone.at, since)
             elif not gone.is_there and since - gone.at <= _BEHIND_SECONDS:
                 self._late.append(gone)
             self._count.forget(gone.uid, gone.at)
