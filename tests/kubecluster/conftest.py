@@ -80,7 +80,10 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def clock_until(happened: Callable[[], bool], what: str, *, at_most_seconds: float) -> Clock:
-    """A clock that stands still after `at_most_seconds` until it `happened`: no longer wait is over before that."""
+    """A clock that is slow until it `happened`: no wait of more than `at_most_seconds` is over before that.
+
+    It goes on, also where much time had passed before the wait began: what is said is said after some of it.
+    """
     began = time.monotonic()
 
     def monotonic() -> float:
@@ -88,7 +91,7 @@ def clock_until(happened: Callable[[], bool], what: str, *, at_most_seconds: flo
         if happened():
             return passed
         assert passed < _SECONDS, f"not within {_SECONDS:g} s: {what}"
-        return min(passed, at_most_seconds)
+        return passed * at_most_seconds / _SECONDS
 
     return Clock(monotonic=monotonic)
 

@@ -26,7 +26,7 @@ def meanwhile(work: Callable[[], None]) -> threading.Thread:
 def until_said(shown: list[str], words: str, *, timeout_seconds: float) -> Timing:
     """What a wait with this time limit takes as its own: that is over only once it had these words to show."""
     clock = clock_until(lambda: any(words in line for line in shown), words, at_most_seconds=timeout_seconds / 2)
-    return replace(PATIENT, clock=clock, progress_seconds=0.0, workers_progress_seconds=0.1, busy_seconds=0.01)
+    return replace(PATIENT, clock=clock, progress_seconds=0.0, workers_progress_seconds=0.0, busy_seconds=0.01)
 
 
 def asked(server: fake.FakeServer, times: int = 1) -> None:
@@ -218,7 +218,7 @@ def test_a_pool_that_is_removed_ends_the_wait_for_its_workers(demo: fake.FakeSer
 def test_a_scheduler_that_is_not_reached_is_not_called_one_without_workers(
     demo: fake.FakeServer, shown: list[str], capsys: pytest.CaptureFixture[str]
 ):
-    timing = replace(until_said(shown, "the scheduler is not reached", timeout_seconds=4), scheduler_seconds=0.5)
+    timing = replace(until_said(shown, "the scheduler is not reached", timeout_seconds=4), scheduler_seconds=0.01)
     with KubeCluster.from_name("demo", timing=timing) as cluster:
         demo.pods.clear()
         demo.cut_connections()
