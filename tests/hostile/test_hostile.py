@@ -43,6 +43,7 @@ def test_a_hostile_scheduler_belongs_to_one_attack():
     assert len(set(clusters)) == len(clusters)
 
 
+@pytest.mark.timeout(900)  # of which memory may take ten minutes to come down
 @pytest.mark.api
 @pytest.mark.quiet
 async def test_nobody_else_feels_the_attacks(tmp_path: Path):

@@ -187,5 +187,5 @@ class StatusWriter:
                 await self._context.api.confirm_gone(cluster, error, after_seconds=self._context.recheck_seconds)
             raise
         self._written, self._written_at, self._allowed_at = status, now, None
-        self._base = status.counted_at
+        self._base, self._own = status.counted_at, None  # none that was sent before can come any more
         self._unanswered.clear()

@@ -11,7 +11,6 @@ from distributed import Client
 from distributed.client import FutureCancelledError
 
 from gpudask import KubeCluster
-from gpudask.kubecluster.timing import Timing
 
 
 def told(what: str, does: Callable[[], object]) -> None:
@@ -24,12 +23,12 @@ def told(what: str, does: Callable[[], object]) -> None:
 
 
 if __name__ == "__main__":
-    with KubeCluster.from_name(sys.argv[1], quiet=True, timing=Timing(cause_seconds=60.0)) as found:
+    with KubeCluster.from_name(sys.argv[1], quiet=True) as found:
         with Client(found) as client:
             busy = client.submit(time.sleep, 600)
             print("it works:", client.submit(sum, [1, 2]).result(timeout=60), flush=True)
             try:
                 busy.result()
             except FutureCancelledError:
-                told("a task", lambda: client.submit(sum, [1, 2], pure=False).result(timeout=120))
+                told("a task", lambda: client.submit(sum, [1, 2], pure=False).result(timeout=60))
         told("a client", lambda: Client(found))
