@@ -1,17 +1,19 @@
 """A program waits no longer than it has to, and asks no more often than it should."""
 
+import asyncio
 import threading
 from dataclasses import replace
 
+import anyio
 import pytest
 from distributed import SpecCluster, Worker
 
 from gpudask import KubeCluster, KubeClusterError
 from gpudask.kubecluster.scheduler import readiness
-from gpudask.kubecluster.timing import Timing
+from gpudask.kubecluster.timing import Timing, end_task
 from tests.eventually import eventually
 from tests.kubecluster import fake_server as fake
-from tests.kubecluster.conftest import PATIENT, clock_until
+from tests.kubecluster.conftest import PATIENT, clock_until, until
 
 
 @pytest.fixture
@@ -89,3 +91,28 @@ def test_a_worker_that_comes_ends_the_wait_though_it_is_not_yet_time_to_ask(demo
         later.start()
         cluster.wait_for_workers(2, pool="cpu", timeout=120)
         later.join()
+
+
+async def test_a_task_is_ended_also_while_its_library_cancels_a_part_of_it():
+    """As anyio does with the addresses of an API server that were not needed: the task counts as being cancelled."""
+    is_inside, may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def say_goodbye() -> None:
+        with anyio.CancelScope(shield=True):
+            is_inside.set()
+            await may_go_on.wait()
+
+    async def follow() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(say_goodbye)
+            await is_inside.wait()
+            group.cancel_scope.cancel()
+        await asyncio.Event().wait()
+
+    following = asyncio.create_task(follow())
+    await until(lambda: following.cancelling() > 0, "a part of it is cancelled")
+    ending = asyncio.create_task(end_task(following))
+    await asyncio.sleep(0)
+    may_go_on.set()
+    await asyncio.wait([ending], timeout=120)
+    assert following.cancelled()

@@ -215,15 +215,15 @@ def run_or_cancel(sync: Callable[..., Any], work: Callable[..., Awaitable[T]], *
     """Run `work` in the thread of an event loop, and return what it gives; it has ended when this does, also by Ctrl-C.
 
     Args:
-        sync: Dask's, which after Ctrl-C cancels the work, if its release does, and does not wait for its end.
+        sync: Dask's, which after Ctrl-C does not wait for the end of what it runs; some releases cancel that.
         work: a coroutine function.
         *arguments: its.
     """
-    running: list[asyncio.Task[Any] | None] = []
+    running: list[asyncio.Task[T]] = []
 
     async def begin() -> T:
-        running.append(asyncio.current_task())
-        return await work(*arguments)
+        running.append(asyncio.ensure_future(work(*arguments)))  # type: ignore[arg-type]
+        return await asyncio.shield(running[0])  # `end` alone cancels it: twice would cut short what it does about that
 
     async def end() -> None:
         for task in running:
@@ -240,8 +240,7 @@ def run_or_cancel(sync: Callable[..., Any], work: Callable[..., Awaitable[T]], *
 async def end_task(task: asyncio.Task[Any] | None) -> None:
     """Cancel a task, where there is one, and wait until it has ended."""
     if task is not None:
-        if not task.cancelling():  # a second time would cut short what it does about the first
-            task.cancel()
+        task.cancel()  # also where it says that it is being cancelled: so does one of which anyio cancels a part
         await asyncio.wait([task])
 
 
