@@ -222,7 +222,7 @@ def run_or_cancel(sync: Callable[..., Any], work: Callable[..., Awaitable[T]], *
     running: list[asyncio.Task[T]] = []
 
     async def begin() -> T:
-        running.append(asyncio.ensure_future(work(*arguments)))  # type: ignore[arg-type]
+        running.append(asyncio.ensure_future(work(*arguments)))
         return await asyncio.shield(running[0])  # `end` alone cancels it: twice would cut short what it does about that
 
     async def end() -> None:
