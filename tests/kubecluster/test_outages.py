@@ -18,7 +18,7 @@ from gpudask import KubeCluster, KubeClusterError
 from gpudask.kubecluster.timing import Clock, Timing
 from tests.eventually import eventually, steadily
 from tests.kubecluster import fake_server as fake
-from tests.kubecluster.conftest import add_scheduler
+from tests.kubecluster.conftest import add_scheduler, until
 
 CAUSE = "scheduler: no node can take it: 0/3 nodes are available"
 READY = fake.scheduler_pod("demo-scheduler-11111")
@@ -212,6 +212,24 @@ def test_the_cause_is_said_in_the_words_of_who_knows_it(demo: fake.FakeServer, c
         with pytest.raises(KubeClusterError, match=said):
             Client(cluster)
         demo.broken = None
+
+
+async def test_an_outage_that_begins_while_the_cluster_is_closed_is_not_followed(
+    demo: fake.FakeServer, monkeypatch: pytest.MonkeyPatch
+):
+    before = asyncio.all_tasks()
+    cluster = await KubeCluster.from_name("demo", quiet=True, timing=TIMING, asynchronous=True)
+    end = cluster._conditions.end
+
+    async def end_after_the_loss() -> None:
+        lose_scheduler(demo, READY)
+        is_followed = lambda: cluster._reconnector.outage is not None  # noqa: E731
+        await until(lambda: cluster._watch_worker_status_task is None or is_followed(), "it is noticed, if it can be")
+        await end()
+
+    monkeypatch.setattr(cluster._conditions, "end", end_after_the_loss)
+    await cluster.close()
+    await until(lambda: asyncio.all_tasks() <= before, "nothing of it goes on")
 
 
 async def test_a_client_of_a_cluster_that_is_there_is_not_kept_waiting(demo: fake.FakeServer):

@@ -216,11 +216,10 @@ class KubeCluster(Cluster):
         if self._resource.is_inherited:
             self.status = Status.closed  # the connections are the parent's, and so is the cluster
             return
-        self._reconnector.end()
-        await self._conditions.end()
         # The base closes the connection that it knows and waits for this task, which may just be making another.
         await end_task(self._watch_worker_status_task)
         self._watch_worker_status_task = None
+        await self._conditions.end()
         await self._lease.settle()
         try:
             await super()._close()

@@ -122,21 +122,17 @@ class Reconnector:
             self.outage = Outage.now(self._timing.clock)
             with requests_for(Purpose.POLLING):
                 self._following = asyncio.create_task(self._follow(self.outage))
-        while is_running():
-            try:
-                comm = await self._connection.call(subscribe())
-            except OSError:
-                await self._timing.clock.sleep(self._timing.retry_seconds)
-            else:
-                self.end()
-                return comm
-        return None
-
-    def end(self) -> None:
-        """End the outage: there is a new connection, or none is wanted any more."""
-        if self._following is not None:
-            self._following.cancel()
-        self.outage = self._following = self._refused = None
+        try:
+            while is_running():
+                try:
+                    return await self._connection.call(subscribe())
+                except OSError:
+                    await self._timing.clock.sleep(self._timing.retry_seconds)
+            return None
+        finally:  # also where this is cancelled, since the program closes its cluster
+            if self._following is not None:
+                self._following.cancel()
+            self.outage = self._following = self._refused = None
 
     def raise_refusal(self) -> None:
         """Raise why, to a `Client` that is being made and waited for the scheduler in vain.
