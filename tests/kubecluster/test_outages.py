@@ -1,7 +1,9 @@
 """A scheduler that stays away: within Dask's own patience the user holds an error that names the cause."""
 
 import asyncio
+import contextlib
 import logging
+import random
 import re
 import threading
 import time
@@ -230,6 +232,30 @@ async def test_an_outage_that_begins_while_the_cluster_is_closed_is_not_followed
     monkeypatch.setattr(cluster._conditions, "end", end_after_the_loss)
     await cluster.close()
     await until(lambda: asyncio.all_tasks() <= before, "nothing of it goes on")
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_closing_ends_all_whatever_happens_just_then(demo: fake.FakeServer, seed: int):
+    """Starts that are cancelled, an API server that fails, connections that are cut: six programs side by side."""
+    draws, before = random.Random(seed), asyncio.all_tasks()  # noqa: S311
+
+    async def connect_and_close() -> None:
+        cluster = KubeCluster.from_name("demo", quiet=True, timing=TIMING, asynchronous=True)
+        with contextlib.suppress(TimeoutError, KubeClusterError):
+            try:
+                async with asyncio.timeout(draws.choice([0.5, 1.0, 60.0])):
+                    await cluster
+                    await asyncio.sleep(draws.random() / 2)
+                    demo.broken = draws.choice([None, 503])
+                    demo.cut_connections()
+                    await asyncio.sleep(draws.random() * 3)
+                    demo.broken = None
+            finally:
+                await cluster.close()
+
+    await asyncio.gather(*(connect_and_close() for _ in range(6)))
+    demo.broken = None
+    await until(lambda: asyncio.all_tasks() <= before, "nothing of them goes on")
 
 
 async def test_a_client_of_a_cluster_that_is_there_is_not_kept_waiting(demo: fake.FakeServer):
