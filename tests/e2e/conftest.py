@@ -15,6 +15,8 @@ from tests.e2e.platform import Platform
 from tests.e2e.provider import ProviderError, chosen, why_not
 from tests.e2e.space import Space
 
+_HANGS_SECONDS = 900  # what a test waits for has limits of its own, which say more
+
 
 def pytest_configure() -> None:
     try:
@@ -27,6 +29,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "tests/e2e/" in str(item.path):
             item.add_marker(pytest.mark.e2e)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(_HANGS_SECONDS))
         mark = item.get_closest_marker("local_cluster")
         if mark is not None and (reason := why_not(*mark.args, chosen())):
             item.add_marker(pytest.mark.skip(reason=reason))

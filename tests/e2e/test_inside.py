@@ -23,7 +23,6 @@ _PROGRAMS = Path(__file__).with_name("in_pods")
 _RECOVERS_SECONDS = 120
 
 
-@pytest.mark.timeout(480)
 @pytest.mark.alone  # its clusters ask for the whole cores of the defaults
 def test_a_pod_does_all_that_kubecluster_does(space: Space) -> None:
     namespace = space.kubectl.namespace

@@ -6,7 +6,6 @@ import json
 import time
 from typing import Any
 
-import pytest
 
 from tests.e2e.manifests import job
 from tests.e2e.space import Space
@@ -40,7 +39,6 @@ def test_a_job_that_fails_is_tried_again_and_says_its_exit_code(space: Space) ->
     space.wait(lambda: space.get("gpudaskclusters") == [], "no cluster is left")
 
 
-@pytest.mark.timeout(700)
 def test_jobs_whose_runners_fill_the_quota_all_end(space: Space) -> None:
     """Their runners are made first, and leave no room for a scheduler until one of them makes room.
 

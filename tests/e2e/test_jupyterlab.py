@@ -28,7 +28,6 @@ labextension:
 
 @pytest.mark.registry
 @pytest.mark.browser
-@pytest.mark.timeout(600)
 async def test_a_cluster_of_the_extension_is_made_scaled_watched_and_shut_down(space: Space, tmp_path: Path) -> None:
     ensure_browser()
     write_kubeconfig(space, tmp_path / "kubeconfig")

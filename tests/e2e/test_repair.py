@@ -42,7 +42,6 @@ def test_a_deleted_scheduler_returns_and_the_workers_find_it(space: Space) -> No
         assert client.submit(work, 1).result(timeout=60) == 1
 
 
-@pytest.mark.timeout(400)
 def test_a_worker_makes_room_for_the_next_scheduler_where_the_quota_was_lowered(space: Space) -> None:
     def allow(pods: int) -> None:
         head = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}}

@@ -14,7 +14,6 @@ from tests.e2e.space import Space
 
 pytestmark = [
     pytest.mark.alone,  # it installs the operator with other values
-    pytest.mark.timeout(900),
     pytest.mark.pod_security("baseline"),  # the stock operator's pods may run as root
 ]
 # What the stock client says nothing of gets the operator's defaults, a core for a worker: small nodes have no room.

@@ -46,7 +46,6 @@ def by_ucx(packages: Path) -> dict[str, Any]:
     return cluster("fast", cpu(replicas=_WORKERS, nthreads=1), protocol="ucxx", template=template, env=env)
 
 
-@pytest.mark.timeout(600)  # its parts have limits of their own, which say more
 def test_arrays_move_by_ucx_also_after_the_scheduler_was_replaced(space: Space, packages: Path) -> None:
     """Through a Service's own address some of the first workers never registered, and after a new scheduler none."""
     space.apply(by_ucx(packages))

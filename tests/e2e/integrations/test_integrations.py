@@ -27,7 +27,6 @@ _SECONDS = 420
 _GPU_POD = {"autoscale": {"min": 0, "max": 1}}
 
 
-@pytest.mark.timeout(900)
 def test_a_prefect_flow_makes_its_cluster_runs_a_task_on_a_gpu_worker_and_leaves_nothing(space: Space) -> None:
     options = {"custom_cluster_spec": with_packages("flow", cpu(), gpu(**_GPU_POD)), "name": "flow", "timeout": 240}
     adapted = {"minimum": 1, "maximum": 2, "pool": "cpu"}
@@ -46,7 +45,6 @@ def test_a_prefect_flow_makes_its_cluster_runs_a_task_on_a_gpu_worker_and_leaves
     space.wait(lambda: not space.get("gdc"), "the flow's cluster is gone", seconds=120)
 
 
-@pytest.mark.timeout(900)
 def test_a_dagster_job_runs_a_step_with_the_tag_of_a_gpu_on_a_gpu_worker(space: Space, tmp_path: Path) -> None:
     tmp_path.chmod(0o777)  # pods have a user of their own
     space.apply(with_packages("steps", cpu(), gpu(**_GPU_POD), shared=tmp_path))
@@ -59,7 +57,6 @@ def test_a_dagster_job_runs_a_step_with_the_tag_of_a_gpu_on_a_gpu_worker(space: 
     assert seen["last"] == "last"
 
 
-@pytest.mark.timeout(900)
 def test_libraries_compute_by_their_own_interfaces_to_dask(space: Space) -> None:
     space.apply(with_packages("libraries", cpu(replicas=2, nthreads=1)))
     space.wait_ready("libraries", seconds=240)

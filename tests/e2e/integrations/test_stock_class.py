@@ -23,7 +23,6 @@ pytestmark = [
 _SMALL = {"requests": {"cpu": "100m", "memory": "1Gi"}, "limits": {"memory": "1Gi"}}
 
 
-@pytest.mark.timeout(900)
 def test_a_prefect_flow_makes_a_daskcluster_and_leaves_nothing(space: Space, mirror: None) -> None:
     made = make_cluster_spec("stock", image=chosen().image, n_workers=1, resources=_SMALL, env=ENVIRONMENT)
     for part in (made["spec"]["worker"], made["spec"]["scheduler"]):
