@@ -236,7 +236,7 @@ async def test_an_outage_that_begins_while_the_cluster_is_closed_is_not_followed
 
 @pytest.mark.parametrize("seed", range(12))
 async def test_closing_ends_all_whatever_happens_just_then(demo: fake.FakeServer, seed: int):
-    """Starts that are cancelled, an API server that fails, connections that are cut: six programs side by side."""
+    """Starts and ends that are cancelled, a server that fails, connections that are cut: six programs side by side."""
     draws, before = random.Random(seed), asyncio.all_tasks()  # noqa: S311
 
     async def connect_and_close() -> None:
@@ -251,6 +251,9 @@ async def test_closing_ends_all_whatever_happens_just_then(demo: fake.FakeServer
                     await asyncio.sleep(draws.random() * 3)
                     demo.broken = None
             finally:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(draws.choice([0.0, 0.01, 0.1, 60.0])):
+                        await cluster.close()
                 await cluster.close()
 
     await asyncio.gather(*(connect_and_close() for _ in range(6)))

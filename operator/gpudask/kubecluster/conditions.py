@@ -196,9 +196,8 @@ class Conditions:
 
     async def end(self) -> None:
         """Follow no more; the connection of the watch is closed then."""
-        tasks, self._tasks, self.present = self._tasks, [], []
-        for task in tasks:
-            await end_task(task)
+        self.present = []
+        await end_task(*self._tasks)
 
     @contextlib.contextmanager
     def waiting(self, n_workers: int, pool: str | None) -> Iterator[None]:

@@ -226,8 +226,7 @@ def run_or_cancel(sync: Callable[..., Any], work: Callable[..., Awaitable[T]], *
         return await asyncio.shield(running[0])  # `end` alone cancels it: twice would cut short what it does about that
 
     async def end() -> None:
-        for task in running:
-            await end_task(task)
+        await end_task(*running)
 
     try:
         return cast("T", sync(begin))
@@ -237,11 +236,13 @@ def run_or_cancel(sync: Callable[..., Any], work: Callable[..., Awaitable[T]], *
         raise
 
 
-async def end_task(task: asyncio.Task[Any] | None) -> None:
-    """Cancel a task, where there is one, and wait until it has ended."""
-    if task is not None:
+async def end_task(*tasks: asyncio.Task[Any] | None) -> None:
+    """Cancel tasks, those that there are, and wait until they have ended."""
+    running = [task for task in tasks if task is not None]
+    for task in running:
         task.cancel()  # also where it says that it is being cancelled: so does one of which anyio cancels a part
-        await asyncio.wait([task])
+    if running:
+        await asyncio.wait(running)
 
 
 def limit_of(timeout: float | str | None) -> float | None:

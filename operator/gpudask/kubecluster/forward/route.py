@@ -241,10 +241,13 @@ async def _forward_dashboard(
 
 
 async def stop(forwards: Forwards) -> None:
-    """Stop listening, and cut what is open."""
-    for forward in forwards.values():
-        await forward.stop()
-    forwards.clear()
+    """Stop listening, and cut what is open: all of it, also where this is cancelled meanwhile."""
+    if forwards:
+        _, forward = forwards.popitem()
+        try:
+            await forward.stop()
+        finally:
+            await stop(forwards)
 
 
 def give_up_seconds() -> float:
