@@ -20,12 +20,12 @@ from gpudask.desired.runner import job_cluster
 from gpudask.jobs.actions import Action, DeleteCluster, EmptyCluster
 from gpudask.jobs.observation import SeenCluster
 from gpudask.jobs.runner_pods import parse_runner_pod
-from gpudask.reconcile.jobs.executor import JobExecutor
+from gpudask.reconcile.jobs.executor import MANAGER, JobExecutor
 from gpudask.reconcile.jobs.registry import JobRegistry, observe_job
 from gpudask.reconcile import loop
 from gpudask.reconcile.loop import Registry
 from tests.api.test_job import OWN, a_job
-from tests.clients.fake_api_server import Answer, FakeApiServer, refusal
+from tests.clients.fake_api_server import Answer, FakeApiServer, Fault, refusal
 from tests.jobs.builders import seen
 from tests.reconcile.in_memory import CountedQueue, Operated, becomes
 from tests.virtual_time import VirtualPolicy
@@ -123,6 +123,21 @@ class Released(Operated):
         self.begin_job()
         await becomes(lambda: fault.met, bool)
         await self.has_no_workers()
+
+    def keep_without_workers_and_lose_the_answer(self) -> Fault:
+        """Let the job's edit of its cluster take effect, which the watch tells, and seem to have failed."""
+        fault = self.server.fail("PATCH", "/gpudaskclusters/", BROKEN, name="sums", times=1)
+
+        def edit(said: str) -> None:
+            if said == "PATCH gpudaskclusters sums" and not fault.met:
+                body = self.server.objects[CLUSTER]
+                spec = body["spec"] | {"overrides": [{"pool": "cpu", "replicas": 0, "by": MANAGER}]}
+                metadata = body["metadata"] | {"generation": body["metadata"]["generation"] + 1}
+                edited = self.server.put(CLUSTER, body | {"metadata": metadata, "spec": spec})
+                self.registry.cluster_changed(edited)
+
+        self.server.on_request = edit
+        return fault
 
     def delete_job(self) -> None:
         """Somebody deletes the job, and the watch tells; nothing collects garbage."""
@@ -262,6 +277,17 @@ async def test_a_cluster_that_keeps_no_workers_goes_on_with_its_scheduler(job: R
     (scheduler,) = (name for name in job.pods() if "-scheduler-" in name)
     job.lose(scheduler)
     await becomes(job.pods, lambda found: [name for name in found if "-scheduler-" in name])
+    assert job.workers() == []
+
+
+async def test_a_cluster_that_is_kept_after_the_end_is_worked_for_though_the_answer_to_its_edit_was_lost(job: Released):
+    """Its spec says by then that it has no workers: an event told, and there is nothing to be tried again."""
+    job.edit_job(keepCluster={"onSuccess": "1h"})
+    fault = job.keep_without_workers_and_lose_the_answer()
+    job.put_runner({"terminated": {"exitCode": 0, "reason": "Completed"}}, "Succeeded")
+    job.begin_job()
+    await becomes(lambda: fault.met, 1)
+    await becomes(lambda: job.server.objects[CLUSTER].get("status", {}).get("observedGeneration"), 2)
     assert job.workers() == []
 
 

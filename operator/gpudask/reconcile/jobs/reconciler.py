@@ -160,7 +160,7 @@ class JobReconciler:
         if makes and version != self._copy.version:
             self._wake()
             return RESYNC_SECONDS
-        if seen.own is not None and _goes_on(job, planned):
+        if seen.own is not None and _ends_hold(job, seen.own, planned):
             self._executor.end_hold(job, seen.own)
         self.measurements.planned(seen, planned)
         failure = await self._execute(seen, planned, version)
@@ -431,10 +431,14 @@ def is_empty(body: Json) -> bool:
     return all(pool.get("name") in zero for pool in _objects(spec.get("pools")))
 
 
-def _goes_on(job: Job, planned: JobPlan) -> bool:
-    """Whether a job goes on with its cluster: nothing ends that one, or the job."""
-    is_ending = any(isinstance(action, DeleteCluster | EmptyCluster) for action in planned.actions)
-    return not (is_ending or job.deleting or planned.status.has_ended)
+def _ends_hold(job: Job, own: SeenCluster, planned: JobPlan) -> bool:
+    """Whether the job's own cluster need not be held: nothing ends it or its workers, and it makes none, or may.
+
+    It makes none where its spec says so, also if the answer to that edit was lost; it may where the job goes on.
+    """
+    if any(isinstance(action, DeleteCluster | EmptyCluster) for action in planned.actions):
+        return False
+    return own.is_empty or not (job.deleting or planned.status.has_ended)
 
 
 def _controller(metadata: Json) -> str:
