@@ -139,6 +139,12 @@ class Released(Operated):
         self.server.on_request = edit
         return fault
 
+    def leave_cluster_behind(self) -> Json:
+        """Let the cluster be the job's no more: a copy, as what the loops know has its owner yet."""
+        body = self.server.objects[CLUSTER]
+        metadata = {key: value for key, value in body["metadata"].items() if key != "ownerReferences"}
+        return self.server.put(CLUSTER, body | {"metadata": metadata})
+
     def delete_job(self) -> None:
         """Somebody deletes the job, and the watch tells; nothing collects garbage."""
         del self.server.objects[JOB]
@@ -431,14 +437,38 @@ async def test_a_deleted_job_that_has_no_cluster_any_more_asks_for_none(job: Rel
 async def test_a_cluster_that_a_job_leaves_behind_goes_on(job: Released):
     """As `kubectl delete --cascade=orphan` wants it; no event has told yet."""
     job.begin_job()
-    body = job.server.objects[CLUSTER]
-    metadata = {key: value for key, value in body["metadata"].items() if key != "ownerReferences"}
-    job.server.put(CLUSTER, body | {"metadata": metadata})  # a copy: what the loops know has its owner yet
+    job.leave_cluster_behind()
     looks = len(job.server.log)
     job.delete_job()
     await becomes(lambda: "GET gpudaskclusters sums" in job.server.log[looks:], bool)
     await job.is_passed()
     assert job.workers() == [f"{WORKER}0"]
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+async def test_it_goes_on_also_where_it_was_to_be_deleted_before(job: Released, is_told: bool):
+    """An event tells of it while there is the job, or none does."""
+    await job.suspend_in_vain()
+    left = job.leave_cluster_behind()
+    if is_told:
+        job.registry.cluster_changed(left)
+        job.edit_job(retries=1)
+    else:
+        job.delete_job()
+    await becomes(job.workers, [f"{WORKER}0"])
+
+
+async def test_another_job_of_its_name_lets_its_cluster_make_no_workers(job: Released):
+    await job.suspend_in_vain()
+    body = job.server.objects[JOB]
+    job.delete_job()
+    await becomes(lambda: job.jobs._running, {})
+    job.server.put(JOB, body | {"metadata": body["metadata"] | {"uid": "uid-2"}})
+    said = len(job.server.log)
+    job.begin_job()
+    await becomes(job.is_observed, bool)
+    await job.has_no_workers()
+    assert f"POST pods {WORKER}0" not in job.server.log[said:]
 
 
 async def test_a_deleted_jobs_cluster_that_cannot_be_had_is_tried_again(job: Released):

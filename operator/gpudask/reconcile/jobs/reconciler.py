@@ -160,8 +160,8 @@ class JobReconciler:
         if makes and version != self._copy.version:
             self._wake()
             return RESYNC_SECONDS
-        if seen.own is not None and _ends_hold(job, seen.own, planned):
-            self._executor.end_hold(job, seen.own)
+        if seen.named is not None and _ends_hold(job, seen.named, planned):
+            self._executor.end_hold(job, seen.named)
         self.measurements.planned(seen, planned)
         failure = await self._execute(seen, planned, version)
         if planned.status != seen.status:
@@ -205,6 +205,8 @@ class JobReconciler:
             await self._executor.end_workers(job, uid)
         elif (cluster := self._seen(job, body)).is_own:
             await self._executor.delete_cluster(job, cluster)
+        else:
+            self._executor.end_hold(job, cluster)
 
     def _own_cluster_now(self) -> str:
         """The uid of a cluster of the job's own that was made since the last pass looked; empty: there is none."""
@@ -431,14 +433,17 @@ def is_empty(body: Json) -> bool:
     return all(pool.get("name") in zero for pool in _objects(spec.get("pools")))
 
 
-def _ends_hold(job: Job, own: SeenCluster, planned: JobPlan) -> bool:
-    """Whether the job's own cluster need not be held: nothing ends it or its workers, and it makes none, or may.
+def _ends_hold(job: Job, cluster: SeenCluster, planned: JobPlan) -> bool:
+    """Whether the cluster of the job's name need not be held: no job ends it or its workers, and it makes none, or may.
 
-    It makes none where its spec says so, also if the answer to that edit was lost; it may where the job goes on.
+    It makes none where its spec says so, also if the answer to that edit was lost. It may where the job goes on, or
+    left it behind.
     """
+    if not cluster.is_own:
+        return not cluster.is_of_earlier
     if any(isinstance(action, DeleteCluster | EmptyCluster) for action in planned.actions):
         return False
-    return own.is_empty or not (job.deleting or planned.status.has_ended)
+    return cluster.is_empty or not (job.deleting or planned.status.has_ended)
 
 
 def _controller(metadata: Json) -> str:
