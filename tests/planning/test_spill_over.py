@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import a_pool
+from gpudask.planning.observed.pods import Pod
 from gpudask.planning.plan import plan
-from tests.planning.builders import cluster, demand, gpu_pool, scaled, scheduler_pod, seen, tasks
+from tests.planning.builders import NOW, cluster, demand, gpu_pool, pod, scaled, scheduler_pod, seen, tasks, worker
 from tests.planning.sequence import Sequence, cancels, play, sets, submits
 
 CPU = a_pool(replicas=1)
@@ -103,3 +104,50 @@ def test_a_size_set_by_hand_is_the_room_until_people_s_own_clock_says_that_it_is
     sizes = plan(seen(of, scheduler_pod(of), says=says, wall_ahead=wall_ahead)).pools
 
     assert {name: sizes[name].size.pods for name in expected} == expected
+
+
+# --- a pod that is there because tasks spilled over ---
+
+OF = cluster(CPU, BIG, gpu_pool("small", most=1))
+CHEAP, DEAR = pod(OF, "small"), pod(OF, "big")
+
+
+@pytest.mark.parametrize(
+    ("cheap", "joined"),
+    [
+        pytest.param(CHEAP, {CHEAP.dask_name: NOW}, id="just-joined"),
+        pytest.param(CHEAP, {CHEAP.dask_name: NOW, DEAR.dask_name: NOW}, id="all-first-heard-of-by-a-new-operator"),
+        pytest.param(pod(OF, "small", running=False), {}, id="one-that-takes-another-s-place-starts"),
+    ],
+)
+def test_it_stays_while_the_cheap_pool_is_tried_again(cheap: Pod, joined: dict[str, float]):
+    workers = (*([worker(cheap)] if cheap.running else []), worker(DEAR))
+    says = demand(tasks(2, GPU=1), workers=workers)
+    planned = plan(seen(OF, scheduler_pod(OF), cheap, DEAR, says=says, joined=joined))
+    assert planned.pools["big"].size.pods == 1
+    assert not planned.pools["big"].actions
+
+
+@pytest.mark.parametrize("joined", [{}, {CHEAP.dask_name: NOW}])
+def test_it_leaves_once_it_is_idle_where_the_cheap_pool_has_a_place_for_all_tasks(joined: dict[str, float]):
+    says = demand(tasks(1, GPU=1), workers=(worker(CHEAP), worker(DEAR)))
+    planned = plan(seen(OF, scheduler_pod(OF), CHEAP, DEAR, says=says, joined=joined))
+    assert planned.pools["big"].size.pods == 0
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.0])
+def test_none_is_made_before_the_cheap_pool_was_tried(seconds: float):
+    says = demand(tasks(2, GPU=1), workers=(worker(CHEAP),))
+    planned = plan(seen(OF, scheduler_pod(OF), CHEAP, says=says, joined={CHEAP.dask_name: NOW - seconds}))
+    assert planned.pools["big"].size.pods == 0
+
+
+def test_ready_pods_of_which_a_new_operator_first_hears_are_no_fewer_than_those_it_would_order():
+    """Four of eight were ordered for the others' sake: that these were tried is what the new operator does not know."""
+    of = cluster(CPU, gpu_pool(most=8))
+    pods = [pod(of, "gpu", number, running=number < 5) for number in range(8)]
+    heard = tuple(worker(each) for each in pods[:5])
+    says = demand(tasks(8, GPU=1), workers=heard)
+    planned = plan(seen(of, scheduler_pod(of), *pods, says=says, joined={each.name: NOW for each in heard}))
+    assert planned.pools["gpu"].size.pods == 8
+    assert not planned.pools["gpu"].actions

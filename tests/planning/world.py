@@ -79,6 +79,7 @@ class World:
     plan: Plan = field(default_factory=Plan)
     scheduler_process: int = 0
     scheduler_since: float = 0.0
+    operator_since: float = 0.0
     features: dict[str, str] = field(default_factory=dict)
     sick: dict[str, str] = field(default_factory=dict)
     done: dict[str, int] = field(default_factory=dict)
@@ -137,6 +138,7 @@ class World:
     def restart_operator(self) -> None:
         """Another operator process: what the last one remembered is gone, the scheduler is asked anew."""
         self.memory = Memory()
+        self.operator_since = self.now
 
     def lose_scheduler(self) -> None:
         """The scheduler's pod is gone, and the workers' containers start anew, and wait for the next one."""
@@ -346,12 +348,16 @@ class World:
             now=self.now,
             refused=self.refused,
             memory=dict(self.memory.pools),
-            scheduler_since=self.scheduler_since,
+            scheduler_since=max(self.scheduler_since, self.operator_since),
             frozen_at=self.memory.frozen_at,
             busy_at=self.memory.busy_at,
-            joined={name: pod.started + 1 for pod, _, name in self.workers()},
-            first_joined={name: pod.started + 1 for pod, _, name in self.workers()},
+            joined=(joined := self._joined()),
+            first_joined=joined,
         )
+
+    def _joined(self) -> dict[str, float]:
+        """When each worker joined; of those that were there before it an operator hears when it begins."""
+        return {name: max(pod.started + 1, self.operator_since) for pod, _, name in self.workers()}
 
     def _tell(self) -> None:
         """Tell the scheduler who retires: it refuses a pod that has work by now."""

@@ -37,8 +37,8 @@ class Decision:
     requeue_after: float | None = None
 
 
-def decide(view: PoolView, share: Share) -> Decision:
-    """The size of the pool that serves `share` of the demand.
+def decide(view: PoolView, share: Share, tried: Share) -> Decision:
+    """The size of the pool that serves `share` of the demand; `tried`: what its share is once cheaper pools were tried.
 
     A suspended cluster has none; an override wins over the manifest; without any size a pool has one pod. Limits
     that an override sets are in the pool already (`planning.overrides`).
@@ -53,7 +53,7 @@ def decide(view: PoolView, share: Share) -> Decision:
         return Decision(Size(1 if pool.replicas is None else pool.replicas, "fixed in the spec", "spec"))
     if not view.observation.knows_demand:
         return _unchanged(view, pool.autoscale)
-    return _Autoscaling(view, pool.autoscale, share).decide()
+    return _Autoscaling(view, pool.autoscale, share, tried).decide()
 
 
 def _unchanged(view: PoolView, limits: Autoscale) -> Decision:
@@ -81,16 +81,18 @@ class _Autoscaling:
     view: PoolView
     limits: Autoscale
     share: Share
+    tried: Share
 
     def decide(self) -> Decision:
         """Apply the rules: up to 5 they give the number of pods wanted, from 5 on the pods to retire."""
         want = self._held_back(self._up_or_ahead())
-        have = self._have(want.pods)
+        enough = max(want.pods, sizing.kept(self.limits, self.tried, self._pods()))
+        have = self._have(enough)
         if want.pods >= have:
             return Decision(Size(want.pods, want.reason, AUTOSCALE), (), want.requeue_after)
         candidates = self.view.candidates(self.view.staying)
-        cancelled = self._cancelled(candidates, want.pods, have)
-        idle, idle_after = self._down(candidates, have - len(cancelled) - want.pods, len(cancelled))
+        cancelled = self._cancelled(candidates, enough, have)
+        idle, idle_after = self._down(candidates, have - len(cancelled) - enough, len(cancelled))
         leaving = [*cancelled, *idle]
         size = Size(have - len(leaving), want.reason, AUTOSCALE)
         return Decision(size, leaving, soonest(want.requeue_after, idle_after))
@@ -139,7 +141,7 @@ class _Autoscaling:
         there = self._pods()
         if not there.start_seconds or self._rolls:
             return cancelled
-        enough = max(want, sizing.worth_waiting_for(self.limits, self.share, there))
+        enough = max(want, sizing.worth_waiting_for(self.limits, self.tried, there))
         gone = {candidate.pod for candidate in cancelled}
         waiting = {pod.name for pod in self.view.staying if pod.unschedulable} - gone
         without_node = [candidate for candidate in candidates if candidate.pod in waiting]

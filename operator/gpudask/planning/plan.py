@@ -31,12 +31,15 @@ def plan(observation: Observation) -> Plan:
     capacities = {name: capacity(view) for name, view in by_name.items()}
     requirements = observation.demand.requirements if observation.demand else ()
     known = {name: each.capacity for name, each in capacities.items()}
-    assignment = assign(spec, tuple(without_lent_tasks(requirement) for requirement in requirements), known)
+    own = tuple(without_lent_tasks(requirement) for requirement in requirements)
+    assignment = assign(spec, own, known)
+    if_tried = assign(spec, own, {name: replace(each, all_warmed_up=True) for name, each in known.items()})
     fallbacks = {name: plan_fallback(view) for name, view in by_name.items()}
     shares = with_fallback_demand(assignment.shares, fallbacks.values())
+    tried = with_fallback_demand(if_tried.shares, fallbacks.values())
     served = {requirement.resources for fallback in fallbacks.values() for requirement in fallback.served}
     unserved = tuple(requirement for requirement in assignment.unserved if requirement.resources not in served)
-    pools = limit_creations({name: plan_pool(view, shares[name]) for name, view in by_name.items()})
+    pools = limit_creations({name: plan_pool(view, shares[name], tried[name]) for name, view in by_name.items()})
     scheduler, deletion, removed = plan_scheduler(observation), idle.deletion(observation), plan_removed(observation)
     of_workers = (*removed, *(action for pool in pools.values() for action in pool.actions))
     preemption = plan_preemption(observation, _decided(of_workers))

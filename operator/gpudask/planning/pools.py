@@ -18,10 +18,13 @@ from gpudask.scaling.assignment import Share
 from gpudask.scaling.sizing import Size
 
 
-def plan_pool(view: PoolView, share: Share) -> PoolPlan:
-    """One pass for the pool. Pools do not influence each other but through their shares of the demand."""
+def plan_pool(view: PoolView, share: Share, tried: Share) -> PoolPlan:
+    """One pass for the pool. Pools do not influence each other but through their shares of the demand.
+
+    `tried`: as `autoscaling.decide` has it.
+    """
     view, unhealthy = rollout.replace_unhealthy(view)
-    decision = autoscaling.decide(view, share)
+    decision = autoscaling.decide(view, share, tried)
     size, freeze = decision.size, idle.freeze(view, decision.size)
     if freeze.is_given_up:
         return _given_up(view, size, freeze)

@@ -102,6 +102,15 @@ def worth_waiting_for(limits: Autoscale, share: Share, pods: Pods) -> int:
     return min(limits.max, _unlimited(limits, share, shorter))
 
 
+def kept(limits: Autoscale, share: Share, pods: Pods) -> int:
+    """The number of pods below which none leaves, where `share` has what spills over once cheaper pools were tried.
+
+    It is more than `wanted` while pods that are ready were not tried yet, or not since this operator first heard of
+    them: that tasks of unknown duration may end in time is a reason to wait with more pods, not to let go of one.
+    """
+    return min(limits.max, _unlimited(limits, share, replace(pods, warmed_up=pods.ready)))
+
+
 def _unlimited(limits: Autoscale, share: Share, pods: Pods) -> int:
     known = _for_known(share.pod_seconds, limits.target_duration_seconds, pods)
     unknown = min(share.pods_unknown, float(max(1, pods.ready + pods.warmed_up)))
