@@ -9,7 +9,7 @@ import pytest
 from gpudask.api.reasons import Reason
 from gpudask.api.status import Status
 from gpudask.planning.events import events
-from gpudask.planning.observed.observation import Observation
+from gpudask.planning.observed.observation import Observation, PoolMemory
 from gpudask.planning.plan import plan
 from gpudask.planning.status import report
 from gpudask.scaling.demand import Requirement
@@ -81,7 +81,8 @@ def test_the_gpu_pool_is_still_wanted_and_the_other_one_grows_for_its_guests() -
 
 def test_what_has_begun_elsewhere_ends_there_and_wants_no_gpu() -> None:
     assert plan(seeing(waiting(0, unrunnable=0, running=3, lent=2), offers=LENT)).pools["gpu"].size.pods == 1
-    planned = plan(seeing(waiting(0, unrunnable=0, running=3, lent=3), offers=LENT))
+    decided = {"gpu": PoolMemory(size=1)}
+    planned = plan(replace(seeing(waiting(0, unrunnable=0, running=3, lent=3), offers=LENT), memory=decided))
     assert planned.pools["gpu"].size.pods == 0, "the pending pod is cancelled: no task would run there"
     assert planned.offers == LENT
     assert planned.pools["cpu"].size.pods == 2

@@ -9,6 +9,7 @@ from gpudask.planning.observed.pods import Pod
 from gpudask.planning.plan import plan
 from tests.planning.builders import NOW, cluster, demand, gpu_pool, pod, scaled, scheduler_pod, seen, tasks, worker
 from tests.planning.sequence import Sequence, cancels, play, sets, submits
+from tests.planning.world import World
 
 CPU = a_pool(replicas=1)
 SMALL = gpu_pool("small", most=2)
@@ -151,3 +152,18 @@ def test_ready_pods_of_which_a_new_operator_first_hears_are_no_fewer_than_those_
     planned = plan(seen(of, scheduler_pod(of), *pods, says=says, joined={each.name: NOW for each in heard}))
     assert planned.pools["gpu"].size.pods == 8
     assert not planned.pools["gpu"].actions
+
+
+def test_one_that_starts_is_not_cancelled_by_a_new_operator_that_has_not_asked_the_quota_yet():
+    world = World(cluster(CPU, BIG, SMALL), quota={"small"}, nodes={"big": 0})
+    world.run(4)
+    world.submit(2, 400, known=True, GPU=1)
+    world.run(5)
+    before = {pod.uid for pod in world.pods.values() if pod.pool == "big"}
+    world.restart_operator()
+    world.run(5)
+    assert {pod.uid for pod in world.pods.values() if pod.pool == "big"} == before
+    assert before
+    world.cancel()
+    world.run(1)
+    assert not world.show("big")

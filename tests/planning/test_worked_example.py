@@ -35,7 +35,7 @@ MOMENTS = [
     moment(says=tasks(40, GPU=1)),
     moment(FIRST, says=tasks(running=40, GPU=1)),
     moment(FIRST, SECOND, says=tasks(running=39, seconds=234.0, GPU=1)),
-    moment(FIRST, ALSO, *LATER, says=tasks(running=6, seconds=36.0, GPU=1)),
+    moment(FIRST, ALSO, *LATER, says=tasks(running=6, seconds=36.0, GPU=1), memory={"gpu": PoolMemory(size=5)}),
 ]
 
 

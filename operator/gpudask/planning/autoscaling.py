@@ -25,6 +25,8 @@ AUTOSCALE = "autoscale"
 _LATE_FACTOR, _LATE_SECONDS = 1.5, 30.0
 # So long a pod may wait for its node where none was seen to start: in a cloud most GPU nodes come sooner.
 _UNKNOWN_LATE_SECONDS = 180.0
+# How soon a loop decides again that has put off what its first decision would have cancelled.
+_AGAIN_SECONDS = 1.0
 _REFUSALS = (Reason.QUOTA, Reason.FORBIDDEN, Reason.TEMPLATE_REFUSED)
 
 
@@ -92,6 +94,9 @@ class _Autoscaling:
             return Decision(Size(want.pods, want.reason, AUTOSCALE), (), want.requeue_after)
         candidates = self.view.candidates(self.view.staying)
         cancelled = self._cancelled(candidates, enough, have)
+        if cancelled and self.view.memory.size is None:
+            # What is refused elsewhere, for which these may start, this loop asks in the pass of its first decision.
+            return Decision(Size(have, want.reason, AUTOSCALE), (), _AGAIN_SECONDS)
         idle, idle_after = self._down(candidates, have - len(cancelled) - enough, len(cancelled))
         leaving = [*cancelled, *idle]
         size = Size(have - len(leaving), want.reason, AUTOSCALE)
