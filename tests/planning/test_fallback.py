@@ -91,7 +91,7 @@ def test_what_has_begun_elsewhere_ends_there_and_wants_no_gpu() -> None:
 def test_a_gpu_that_comes_for_tasks_that_all_began_elsewhere_is_idle() -> None:
     cpu, gpu = pod(OF, "cpu"), pod(OF, "gpu")
     says = demand(waiting(0, unrunnable=0, running=1, lent=1), workers=(worker(cpu), worker(gpu)), features=FEATURES)
-    planned = plan(seen(OF, scheduler_pod(OF), cpu, gpu, says=says))
+    planned = plan(seen(OF, scheduler_pod(OF), cpu, gpu, says=says, memory={"gpu": PoolMemory(size=1)}))
     assert planned.pools["gpu"].size.pods == 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import a_pool
+from gpudask.planning.observed.observation import PoolMemory
 from gpudask.planning.observed.pods import Pod
 from gpudask.planning.plan import plan
 from tests.planning.builders import NOW, cluster, demand, gpu_pool, pod, scaled, scheduler_pod, seen, tasks, worker
@@ -111,6 +112,7 @@ def test_a_size_set_by_hand_is_the_room_until_people_s_own_clock_says_that_it_is
 
 OF = cluster(CPU, BIG, gpu_pool("small", most=1))
 CHEAP, DEAR = pod(OF, "small"), pod(OF, "big")
+DECIDED = {"big": PoolMemory(size=1)}
 
 
 @pytest.mark.parametrize(
@@ -124,7 +126,7 @@ CHEAP, DEAR = pod(OF, "small"), pod(OF, "big")
 def test_it_stays_while_the_cheap_pool_is_tried_again(cheap: Pod, joined: dict[str, float]):
     workers = (*([worker(cheap)] if cheap.running else []), worker(DEAR))
     says = demand(tasks(2, GPU=1), workers=workers)
-    planned = plan(seen(OF, scheduler_pod(OF), cheap, DEAR, says=says, joined=joined))
+    planned = plan(seen(OF, scheduler_pod(OF), cheap, DEAR, says=says, joined=joined, memory=DECIDED))
     assert planned.pools["big"].size.pods == 1
     assert not planned.pools["big"].actions
 
@@ -132,8 +134,20 @@ def test_it_stays_while_the_cheap_pool_is_tried_again(cheap: Pod, joined: dict[s
 @pytest.mark.parametrize("joined", [{}, {CHEAP.dask_name: NOW}])
 def test_it_leaves_once_it_is_idle_where_the_cheap_pool_has_a_place_for_all_tasks(joined: dict[str, float]):
     says = demand(tasks(1, GPU=1), workers=(worker(CHEAP), worker(DEAR)))
-    planned = plan(seen(OF, scheduler_pod(OF), CHEAP, DEAR, says=says, joined=joined))
+    planned = plan(seen(OF, scheduler_pod(OF), CHEAP, DEAR, says=says, joined=joined, memory=DECIDED))
     assert planned.pools["big"].size.pods == 0
+
+
+@pytest.mark.parametrize(("memory", "size"), [({}, 1), (DECIDED, 0)])
+def test_it_leaves_by_no_first_decision_which_does_not_know_yet_what_is_refused(
+    memory: dict[str, PoolMemory], size: int
+):
+    planned = plan(
+        seen(OF, scheduler_pod(OF), DEAR, says=demand(tasks(1, GPU=1), workers=(worker(DEAR),)), memory=memory)
+    )
+    assert planned.pools["big"].size.pods == size
+    assert bool(planned.pools["big"].actions) is (size == 0)
+    assert planned.pools["small"].actions, "which asks"
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1.0])
@@ -149,7 +163,8 @@ def test_ready_pods_of_which_a_new_operator_first_hears_are_no_fewer_than_those_
     pods = [pod(of, "gpu", number, running=number < 5) for number in range(8)]
     heard = tuple(worker(each) for each in pods[:5])
     says = demand(tasks(8, GPU=1), workers=heard)
-    planned = plan(seen(of, scheduler_pod(of), *pods, says=says, joined={each.name: NOW for each in heard}))
+    joined, memory = {each.name: NOW for each in heard}, {"gpu": PoolMemory(size=8)}
+    planned = plan(seen(of, scheduler_pod(of), *pods, says=says, joined=joined, memory=memory))
     assert planned.pools["gpu"].size.pods == 8
     assert not planned.pools["gpu"].actions
 

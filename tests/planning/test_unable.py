@@ -53,7 +53,7 @@ def test_a_worker_that_works_is_drained_though_the_kubelet_has_not_said_that_it_
 def test_a_pod_whose_worker_never_registers_leaves_when_nothing_needs_it():
     said = demand(workers=(worker(CPU),))
     silent = replace(GPU, started=NOW - 300.0)
-    (leaving,) = actions(seen(GPUS, HEAD, CPU, silent, says=said))
+    (leaving,) = actions(seen(GPUS, HEAD, CPU, silent, says=said, memory={silent.pool: PoolMemory(size=1)}))
     assert isinstance(leaving, MarkRetiring)
     assert leaving.pod == silent
     after = actions(seen(GPUS, HEAD, CPU, replace(silent, retirement=leaving.retirement), says=said))

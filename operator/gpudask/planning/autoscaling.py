@@ -94,11 +94,11 @@ class _Autoscaling:
             return Decision(Size(want.pods, want.reason, AUTOSCALE), (), want.requeue_after)
         candidates = self.view.candidates(self.view.staying)
         cancelled = self._cancelled(candidates, enough, have)
-        if cancelled and self.view.memory.size is None:
-            # What is refused elsewhere, for which these may start, this loop asks in the pass of its first decision.
-            return Decision(Size(have, want.reason, AUTOSCALE), (), _AGAIN_SECONDS)
         idle, idle_after = self._down(candidates, have - len(cancelled) - enough, len(cancelled))
         leaving = [*cancelled, *idle]
+        if leaving and self.view.memory.size is None:
+            # What is refused elsewhere, for which these may start, this loop asks in the pass of its first decision.
+            return Decision(Size(have, want.reason, AUTOSCALE), (), _AGAIN_SECONDS)
         size = Size(have - len(leaving), want.reason, AUTOSCALE)
         return Decision(size, leaving, soonest(want.requeue_after, idle_after))
 
