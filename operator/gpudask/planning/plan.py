@@ -33,7 +33,8 @@ def plan(observation: Observation) -> Plan:
     known = {name: each.capacity for name, each in capacities.items()}
     own = tuple(without_lent_tasks(requirement) for requirement in requirements)
     assignment = assign(spec, own, known)
-    if_tried = assign(spec, own, {name: replace(each, all_warmed_up=True) for name, each in known.items()})
+    warmed_up = {name: replace(each, all_warmed_up=True) for name, each in known.items()}
+    if_tried = assignment if warmed_up == known else assign(spec, own, warmed_up)
     fallbacks = {name: plan_fallback(view) for name, view in by_name.items()}
     shares = with_fallback_demand(assignment.shares, fallbacks.values())
     tried = with_fallback_demand(if_tried.shares, fallbacks.values())
