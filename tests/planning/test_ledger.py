@@ -19,6 +19,7 @@ from gpudask.planning.ledger.causes import Gone, Holder, holders, holders_unplan
 from gpudask.planning.ledger.counting import Ledger, Seen, count
 from gpudask.planning.ledger.takeover import Arrival, inherit
 from gpudask.planning.ledger.totals import OTHERS, OWNERS, PoolCount
+from gpudask.planning.observed.observation import PoolMemory
 from gpudask.planning.observed.pods import Ended, Pod, Retirement
 from gpudask.planning.plan import plan
 from gpudask.planning.status import count_gpus, recount, report
@@ -53,6 +54,7 @@ def known(*pods: Pod) -> dict[str, float]:
 LEAVES = replace(POD, retirement=Retirement("idle"))
 HOLDS = worker(POD, idle_seconds=31, blockers=("data",), held_keys=1, held_bytes=8)
 
+DECIDED: dict[str, Any] = {"memory": {"gpu": PoolMemory(size=1)}}  # else the loop's first decision lets go of nobody
 CAUSES: list[tuple[str, Cluster, Pod, Demand | None, dict[str, Any]]] = [
     ("waitingIdleTimeout", SCALED, POD, demand(workers=(worker(POD, idle_seconds=5),)), {}),
     ("waitingIdleTimeout", SCALED, POD, demand(workers=(busy(POD),)), {}),
@@ -86,7 +88,7 @@ CAUSES: list[tuple[str, Cluster, Pod, Demand | None, dict[str, Any]]] = [
     ("frozen", SCALED, POD, None, {}),
     ("frozen", FIXED, POD, None, {}),
     ("frozen", SCALED, POD, demand(features={"demand": "a hook is missing"}), {}),
-    ("frozen", SCALED, POD, demand(workers=(worker(POD),), features={"retire": "a hook is missing"}), {}),
+    ("frozen", SCALED, POD, demand(workers=(worker(POD),), features={"retire": "a hook is missing"}), DECIDED),
 ]
 
 
