@@ -6,7 +6,6 @@ import json
 import time
 from typing import Any
 
-
 from tests.e2e.manifests import job
 from tests.e2e.space import Space
 
