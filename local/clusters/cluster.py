@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from local.host.progress import QUIET, Steps
 from local.host.waiting import wait_for_part
 from local.images.node_images import NodeImages, coredns_image, pause_image
 from local.layout import Layout
-from local.nodes.devices import DEVICE_PLUGIN_PART, device_plugin, gpus_blocker
+from local.nodes.devices import DEVICE_PLUGIN_PART, device_plugin, gpus_blocker, plugins_socket_blocker
 from local.nodes.network import ensure_network, policies_blocker, put_refusals_first
 from local.nodes.node import Node
 from local.nodes.pretended_gpus import apply_pretended_gpus
@@ -176,7 +177,9 @@ class Cluster:
             self.images.load(pause_image())
             self.images.load(coredns_image(coredns))
         with steps.step("Waiting for the nodes", log=self.layout.logs):
-            self._ensure(*(node.kubelet() for node in nodes), control_plane.proxy(nodes[0].spec.name))
+            for node in nodes:
+                self._ensure_kubelet(node)
+            self._ensure(control_plane.proxy(nodes[0].spec.name))
             apply_dns(self.api, image=coredns_image(coredns).reference, node=nodes[0].spec.name)
             with ThreadPoolExecutor() as pool:
                 list(pool.map(self._wait_node, nodes))
@@ -205,6 +208,12 @@ class Cluster:
         """
         if self.processes.ensure(node.containerd()):
             self.processes.stop([node.spec.kubelet])
+
+    def _ensure_kubelet(self, node: Node) -> None:
+        """Have the node's kubelet, one after the other: see `plugins_socket_blocker`."""
+        started = time.time()
+        if self.processes.ensure(node.kubelet()):
+            wait_for_part(self.processes, node.spec.kubelet, lambda: plugins_socket_blocker(started))
 
     def _ensure_firewall(self, firewall: Part) -> None:
         """Have kube-router, once a Service works: it writes whole tables, and kube-proxy makes its chains just once."""

@@ -16,6 +16,8 @@ from local.errors import LocalClusterError
 from local.host.processes import Part
 
 DEVICE_PLUGIN_PART = "nvidia-device-plugin"
+PLUGINS_SOCKET = Path("/var/lib/kubelet/device-plugins/kubelet.sock")
+"""Where device plugins register. No setting of a kubelet's moves it, so all of a machine's have the same."""
 _DEVICE = re.compile(r"nvidia\d+")
 _NVML = "libnvidia-ml.so.1"
 _LIBRARY_PLACES = (
@@ -46,6 +48,17 @@ def driver_libraries(places: Sequence[Path] = _LIBRARY_PLACES) -> Path:
             "install the driver's user space, or write --gpus 8 for pretended GPUs."
         )
     return found
+
+
+def plugins_socket_blocker(started: float, socket: Path = PLUGINS_SOCKET) -> str | None:
+    """Tell why another kubelet must not start yet beside one that was started at `started`, in seconds since 1970.
+
+    Each removes the socket that it finds and then listens there. One that does so between these two steps of another
+    ends that one: the address is in use.
+    """
+    if socket.exists() and socket.stat().st_mtime >= started:
+        return None
+    return f"its kubelet does not listen for device plugins yet at {socket}"
 
 
 def device_plugin(binary: Path) -> Part:

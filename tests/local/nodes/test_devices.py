@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from local.clusters.settings import Settings
 from local.errors import LocalClusterError
 from local.nodes import devices
-from local.nodes.devices import count_gpus, device_plugin, driver_libraries
+from local.nodes.devices import count_gpus, device_plugin, driver_libraries, plugins_socket_blocker
 from local.nodes.node_spec import node_specs
 
 
@@ -48,6 +49,16 @@ def test_real_gpus_go_to_one_node(nodes: tuple[str, ...]):
 
 def test_a_node_is_tainted_only_where_pods_have_another_place():
     assert [spec.tainted for spec in node_specs(("gpu-0", "gpu-1"), 1)] == [False, False]
+
+
+def test_a_kubelet_starts_after_the_one_before_it_listens_where_all_of_a_machine_do(tmp_path: Path):
+    socket = tmp_path / "kubelet.sock"
+    assert f"does not listen for device plugins yet at {socket}" in str(plugins_socket_blocker(100.0, socket))
+    socket.touch()
+    os.utime(socket, (99.0, 99.0))  # another kubelet's, or one's of an earlier start
+    assert plugins_socket_blocker(100.0, socket) is not None
+    os.utime(socket, (100.5, 100.5))
+    assert plugins_socket_blocker(100.0, socket) is None
 
 
 def test_missing_driver_libraries_are_named(tmp_path: Path):
