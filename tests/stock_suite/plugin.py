@@ -12,6 +12,7 @@ import json
 import os
 import re
 import subprocess
+import time
 import tomllib
 import uuid
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ OWN_PROCESS = "up to here it passes; from here on it looks into the process of t
 _EXPECTED_SECONDS = 90  # for a test that is known to fail: some wait for what never comes
 _SHOWN = "daskclusters,daskworkergroups,daskautoscalers,gpudaskclusters,pods,services"
 _FORWARDED = re.compile(r":(\d+) -> ")
+_FORWARD_TRIES, _FORWARD_SECONDS = 10, 1.0
 
 
 class Cluster:
@@ -60,22 +62,25 @@ class Cluster:
 
     @contextmanager
     def port_forward(self, name: str, port: int, *arguments: str) -> Iterator[int]:
-        """The local port that reaches `port` of a Service or a Pod.
+        """The local port that reaches `port` of a Service or a Pod. It is tried as often as pytest-kind's does.
 
         Raises:
             RuntimeError: kubectl forwards none.
         """
         command = self._command("port-forward", name, f":{port}", *arguments)
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as forward:
-            try:
-                assert forward.stdout is not None, "it is a pipe"
-                said = forward.stdout.readline()  # Forwarding from 127.0.0.1:41234 -> 8786
-                found = _FORWARDED.search(said)
-                if found is None:
-                    raise RuntimeError(f"kubectl port-forward {name} said {said!r}")
-                yield int(found[1])
-            finally:
-                forward.terminate()
+        for left in reversed(range(_FORWARD_TRIES)):
+            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as forward:
+                try:
+                    assert forward.stdout is not None, "it is a pipe"
+                    said = forward.stdout.readline()  # Forwarding from 127.0.0.1:41234 -> 8786
+                    if found := _FORWARDED.search(said):
+                        yield int(found[1])
+                        return
+                finally:
+                    forward.terminate()
+            if not left:
+                raise RuntimeError(f"kubectl port-forward {name} said {said!r}")
+            time.sleep(_FORWARD_SECONDS)  # the pod behind it is there, and does not run yet
 
     def show(self, namespace: str) -> str:
         """What there is in a namespace, for a person who looks into a failure."""

@@ -64,6 +64,7 @@ def test_known(name, request):
 """
 KUBECTL = """#!/bin/sh
 [ "$2" = fail ] && exit 3
+[ "$2" = port-forward ] && [ ! -e "$0.tried" ] && { touch "$0.tried"; echo "error: pod is not running"; exit 1; }
 [ "$2" = port-forward ] && { echo "Forwarding from 127.0.0.1:41234 -> 8786"; exec sleep 60; }
 echo "$1"; shift; echo "$@"; case "$*" in *"-f -") cat;; esac
 """
