@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from email.utils import formatdate
+from math import inf
 from random import Random
 
 import pytest
@@ -131,3 +132,41 @@ def test_an_answer_without_a_date_tells_nothing(date: str | None):
     clock = Clock()
     clock.response_received(date, clock.request_sent())
     assert clock.server_ahead() == 0
+
+
+# --- when the API server last answered nobody ---
+
+
+def unanswered(machine: Machine) -> float:
+    """When it last answered nobody, in seconds of `passed`."""
+    return machine.clock.unanswered_at() - machine.clock.now() + machine.passed
+
+
+def test_a_request_that_fails_without_an_answer_shows_an_api_server_that_does_not_work():
+    machine = Machine()
+    assert unanswered(machine) == -inf
+    machine.asks()
+    machine.passed += 10
+    machine.clock.response_missed(machine.passed)
+    assert unanswered(machine) == 110
+    machine.passed += 10
+    machine.asks()
+    assert unanswered(machine) == 110
+
+
+def test_one_that_fails_while_others_are_answered_shows_nothing():
+    machine = Machine()
+    asked_at = machine.passed
+    machine.asks(takes=2)
+    machine.passed += 10
+    machine.clock.response_missed(asked_at)
+    assert unanswered(machine) == -inf
+
+
+@pytest.mark.parametrize(("waited", "found"), [(0.5, -inf), (3.0, 103.0)])
+def test_who_does_not_wait_for_an_answer_has_to_have_waited_a_while(waited: float, found: float):
+    machine = Machine()
+    asked_at = machine.passed
+    machine.passed += waited
+    machine.clock.response_missed(asked_at, cancelled=True)
+    assert unanswered(machine) == found

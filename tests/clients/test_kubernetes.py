@@ -110,5 +110,6 @@ async def test_no_server_is_an_error_of_ours(in_namespace: Kubectl):
         with pytest.raises(ApiError) as caught:
             await api.get_pod("default", "p")
         assert caught.value.status == 0
+        assert api.clock.now() - 60 < api.clock.unanswered_at() <= api.clock.now()
     finally:
         await api.close()

@@ -9,10 +9,13 @@ import kopf
 import pytest
 
 from gpudask import handlers
+from gpudask.clients.clock import Clock
 from gpudask.clients.errors import ApiError
 from gpudask.handlers import Backoffs, configure, register
 from gpudask.reconcile.operator import Operator
 from gpudask.settings import Settings
+from tests.builders import a_pool
+from tests.planning.builders import cluster, pod
 
 
 def test_kopf_never_gives_up_a_request():
@@ -103,3 +106,16 @@ def test_what_somebody_has_to_mend_ends_it_with_its_message(monkeypatch: pytest.
     Kopf(monkeypatch, RuntimeError("install the CRD"), cannot_start="install the CRD")
     with pytest.raises(RuntimeError, match="install the CRD"):
         handlers.run(Settings())
+
+
+def test_a_pod_that_a_list_shows_to_be_gone_was_there_while_the_api_server_answered_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    operator, gone, passed = Operator(Settings()), [], 100.0
+    monkeypatch.setattr(operator.registry, "pod_gone", gone.append)
+    clock = Clock(monotonic=lambda: passed, wall=lambda: 1000.0 + passed)
+    clock.response_missed(passed)
+    passed = 130.0
+    for since in (1090.0, 1120.0, 0.0):  # the last: a watch told it
+        operator._pod_gone(clock, pod(cluster(a_pool()), "cpu"), since)
+    assert [each.there_at for each in gone] == [1100.0, 1120.0, 0.0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpudask.api import Json
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -130,11 +131,11 @@ def test_a_pool_without_gpus_has_no_ledger():
 class Operator:
     """One operator after another that counts the GPUs of one cluster, in simulated time.
 
-    `ahead`: by how much the API server's clock is ahead of the present operator's.
+    `ahead`: by how much the API server's clock is ahead of the present operator's. `unanswered`: as `Seen`'s.
     """
 
     def __init__(self) -> None:
-        self.now, self.ahead = 1000.0, 0.0
+        self.now, self.ahead, self.unanswered = 1000.0, 0.0, -math.inf
         self.ledger: Ledger | None = None
         self.status = Status()
         self.pods: dict[str, Holder] = {}
@@ -165,9 +166,8 @@ class Operator:
 
     def count(self, *, write: bool = True) -> Status:
         gone, self.gone = tuple(self.gone), []
-        seen = Seen(
-            tuple(self.pods.values()), self.now, self.says, self.heard_at, gone, ("gpu",), server_ahead=self.ahead
-        )
+        holders = tuple(self.pods.values())
+        seen = Seen(holders, self.now, self.says, self.heard_at, gone, ("gpu",), self.ahead, self.unanswered)
         before = self.ledger
         self.ledger = inherit(seen, self.status) if before is None else count(seen, before)
         observation = a_row(self.pods)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 
@@ -168,6 +169,21 @@ def test_a_pod_that_a_list_shows_to_be_gone_counts_for_half_of_the_time_in_which
     on.gone = [found_gone(on, "a", there=on.now - 8, found=on.now)]
     on.count()
     assert settled(on) == 10 + 8 / 2
+
+
+@pytest.mark.parametrize(("unanswered", "counted"), [(-inf, 5.0), (-99.0, 5.0), (8.0, 9.0), (99.0, 10.0)])
+def test_what_no_pod_is_found_for_was_there_while_the_api_server_answered_nobody(unanswered: float, counted: float):
+    """It was killed, and both operators with it: the pod went as it came back, 8 seconds after the last count."""
+    on = Late()
+    on.place("a", rest=Cause.SPARE)
+    on.wait(10)
+    on.count()
+    on.unanswered = on.now + unanswered
+    on.restart(seconds=10)
+    on.end("a")
+    on.gone = []
+    on.count()
+    assert sum(on.seconds().values()) == 10 + counted
 
 
 def test_what_is_stamped_or_was_placed_later_is_in_no_such_doubt():

@@ -21,6 +21,7 @@ _DATE_SECONDS, _TOLERANCE_SECONDS = 1.0, 1.0
 _DRIFT = 5e-4
 # So many answers in a row have to have another time before it is believed: of several API servers one may be wrong.
 _BELIEVED_AFTER_ANSWERS = 3
+_ANSWER_SECONDS = 1.0  # an API server that works answers somebody within so long
 _SILENT_SECONDS = 1.0  # a watch tells nothing for so long, or it is no silence
 _CAUGHT_UP_SECONDS = 5.0  # by when all is told that came meanwhile
 
@@ -36,6 +37,7 @@ class Clock:
         self._bounds: tuple[float, float] | None = None
         self._learnt_at = 0.0
         self._deviations = 0  # answers in a row that had another time
+        self._answered = self._unanswered = -math.inf  # by `monotonic`
 
     def now(self) -> float:
         """The operator's time: the API server's at the first call, and as steady as `monotonic` from then on."""
@@ -62,6 +64,7 @@ class Clock:
 
     def response_received(self, date: str | None, sent_at: float) -> None:
         """Learn the API server's time from the header `Date` of an answer to a request that was sent at `sent_at`."""
+        self._answered = self._monotonic()
         try:
             written = parsedate_to_datetime(date or "").timestamp()
         except (ValueError, TypeError, OverflowError):
@@ -76,6 +79,19 @@ class Clock:
             if self._deviations < _BELIEVED_AFTER_ANSWERS:
                 return
         self._bounds, self._learnt_at, self._deviations = (least, most), now, 0
+
+    def response_missed(self, sent_at: float, *, cancelled: bool = False) -> None:
+        """Learn that a request that was sent at `sent_at` failed without an answer, or was `cancelled` before one."""
+        now = self._monotonic()
+        if self._answered < sent_at and not (cancelled and now - sent_at < _ANSWER_SECONDS):
+            self._unanswered = now
+
+    def unanswered_at(self) -> float:
+        """When the API server last was found to answer nobody; -inf: never.
+
+        Until then it did not work, and so nothing of it changed; or nothing reached it from here.
+        """
+        return self.now() - self._monotonic() + self._unanswered
 
     @property
     def _server_offset(self) -> float:

@@ -6,6 +6,7 @@ than twice the memory.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Self
@@ -204,6 +205,10 @@ class ApiServer:
             response = await self._api.call_api(*serialized, _request_timeout=limit)
         except (aiohttp.ClientError, TimeoutError, OSError):
             self.on_answer(verb or method, 0)
+            self.clock.response_missed(sent_at)
+            raise
+        except asyncio.CancelledError:
+            self.clock.response_missed(sent_at, cancelled=True)
             raise
         self.on_answer(verb or method, int(response.status))
         self.clock.response_received(response.headers.get("Date"), sent_at)

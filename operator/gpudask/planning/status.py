@@ -55,6 +55,7 @@ def count_gpus(
         gone,
         frozenset(pool.name for pool in observation.cluster.spec.pools),
         observation.server_ahead,
+        observation.unanswered_at,
     )
     return inherit(seen, before, came) if counted is None else count(seen, counted)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 import random
 import secrets
 from collections.abc import Callable
@@ -33,7 +34,8 @@ from gpudask.reconcile.supervisor import Supervisor
 class Context:
     """Clients, caches, limiters and settings.
 
-    `clock`: seconds since the epoch, which never jump; `server_ahead`, `wall_ahead`: as `clients.clock.Clock`'s.
+    `clock`: seconds since the epoch, which never jump; `server_ahead`, `wall_ahead` and `unanswered_at`: as
+    `clients.clock.Clock`'s.
 
     All clusters share the queue and the limiters, fairly by namespace. A pass costs the operator some milliseconds of
     CPU, a status the API server.
@@ -74,6 +76,7 @@ class Context:
     attribution: tuple[str, ...] = ()
     clock: Callable[[], float] = field(default_factory=lambda: Clock().now)
     server_ahead: Callable[[], float] = lambda: 0.0
+    unanswered_at: Callable[[], float] = lambda: -math.inf
     wall_ahead: Callable[[], float] = lambda: 0.0
     namespace_limits: NamespaceLimits = field(init=False)
     pass_queue: FairQueue = field(default_factory=lambda: FairQueue(1, 1))

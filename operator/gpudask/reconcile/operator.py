@@ -179,7 +179,7 @@ class Operator:
             parse_pod,
             metadata_only=False,
             merge=merge_pods(api.clock),
-            on_gone=self._pod_gone,
+            on_gone=partial(self._pod_gone, api.clock),
         )
         dependents = {
             kind: self._caches(api, kind, plural, observe_owned(kind), metadata_only=True, version=version)
@@ -238,6 +238,7 @@ class Operator:
             key=b"",
             clock=api.clock.now,
             server_ahead=api.clock.server_ahead,
+            unanswered_at=api.clock.unanswered_at,
             wall_ahead=api.clock.wall_ahead,
             supervisor=self.supervisor,
             schema=self.schema,
@@ -269,10 +270,10 @@ class Operator:
         if self._mirror is not None:
             self._tasks.append(self.supervisor.start(self._mirror.run, kind="schema", name="of the mirror"))
 
-    def _pod_gone(self, pod: Pod, since: float) -> None:
+    def _pod_gone(self, clock: Clock, pod: Pod, since: float) -> None:
         """A pod of a cluster does not exist any more; `since`: as the reflector's."""
         self.metrics.jobs.pod_gone(pod.uid, self.metrics.clock())
-        self.registry.pod_gone(replace(pod, there_at=since))
+        self.registry.pod_gone(replace(pod, there_at=max(since, clock.unanswered_at()) if since else 0.0))
 
     async def _lead(self) -> None:
         """Start all loops, once the operator's key is known."""

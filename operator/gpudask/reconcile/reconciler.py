@@ -377,6 +377,7 @@ class Reconciler:
             self._take_gone(pods),
             frozenset(pool.name for pool in writer.status.pools),
             ahead,
+            self._context.unanswered_at(),
         )
         if writer.ledger is None:
             return inherit(seen, writer.status, writer.came), now + ahead
@@ -483,6 +484,7 @@ def observe(
         mirror=mirror_refusal,
         network=network_refusal,
         server_ahead=context.server_ahead(),
+        unanswered_at=context.unanswered_at(),
         wall_ahead=context.wall_ahead(),
         wanted=written,
     )

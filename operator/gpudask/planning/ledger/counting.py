@@ -22,6 +22,7 @@ then. Of pods that are gone since, and whose end nobody saw, it has half: that i
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -125,8 +126,8 @@ class Seen:
 
     `holders`: the pods that hold GPUs now. `gone`: those that ended since the last count. `demand`: None while the
     scheduler is silent; `demand_at`: when it answered. `pools`: the names of the spec's, whose counters are kept though
-    they hold nothing; of others those with the most GPU-seconds, and the rest under `OTHERS`. `server_ahead`: as
-    `Observation`'s.
+    they hold nothing; of others those with the most GPU-seconds, and the rest under `OTHERS`. `server_ahead`,
+    `unanswered_at`: as `Observation`'s.
     """
 
     holders: tuple[Holder, ...]
@@ -136,6 +137,7 @@ class Seen:
     gone: tuple[Gone, ...] = ()
     pools: Collection[str] = ()
     server_ahead: float = 0.0
+    unanswered_at: float = -math.inf
 
     def ended(self) -> Iterable[Gone]:
         """Of `gone` each pod once, since when it was first seen gone; without those that are back."""

@@ -181,7 +181,7 @@ class _Matching:
     """
 
     def __init__(self, seen: Seen, before: Ledger) -> None:
-        self._now, self._before = seen.now, before
+        self._now, self._before, self._unanswered_at = seen.now, before, seen.unanswered_at
         self._count = Count(seen, before)
         self._room = Counter({name: sum(pool.gpus.values()) for name, pool in before.pools.items()})
         self._rests: defaultdict[str, Counter[Cause]] = defaultdict(Counter)  # pool -> causes of these pods' GPUs now
@@ -223,13 +223,17 @@ class _Matching:
             self._count.end(holder, None, _begun(gone, since, pool), gone.at)
 
     def ledger(self, gone_by: float) -> Ledger:
-        """The ledger; what no pod was found for was gone by that time, and has half of the time until then."""
+        """The ledger; what no pod was found for was gone by that time, and has half of the time until then.
+
+        All of that before the API server last was found to answer nobody: in such a time no pod can go.
+        """
         since = self._before.at
+        there = min(max(since, self._unanswered_at), max(since, gone_by))
         for gone in sorted(self._late, key=lambda each: -each.at):
             if self._was_counted(gone.holder, since - gone.placed):
                 self._count.add_surplus(gone.holder, gone.at, since)
         for name, left in (+self._room).items():
-            self._gap[name] += left * max(0.0, gone_by - since) / 2
+            self._gap[name] += left * ((there + max(since, gone_by)) / 2 - since)
         for name, gpu_seconds in self._gap.items():
             if gpu_seconds:  # pods without GPUs take no room, and have no causes
                 self._count.add_gap(name, self._before.of(name).gpus or self._rests[name], gpu_seconds)

@@ -50,6 +50,7 @@ class Observation:
     """Everything that a pass decides on. Times are seconds since the epoch, by the operator's clock, which never jumps.
 
     `server_ahead`, `wall_ahead`: by how many seconds the API server's clock, and this machine's, are ahead of it.
+    `unanswered_at`: when the API server last was found to answer nobody; no object of it changed just before.
     `demand` is None while the scheduler does not answer; `demand_at`: when it did. `scheduler_since`: since when
     this scheduler process is known. `preload_unavailable`: the scheduler answers, but its preload does not, and never
     will.
@@ -84,6 +85,7 @@ class Observation:
     mirror: str | None = None
     network: str | None = None
     server_ahead: float = 0.0
+    unanswered_at: float = -math.inf
     wall_ahead: float = 0.0
     wanted: Spec | None = None
     _by_pool: dict[str, list[Pod]] = field(default_factory=dict, init=False, repr=False, compare=False)

@@ -362,12 +362,10 @@ class ClusterRecord:
         known = {} if before is None else {uid: each.holder.gpus for uid, each in before.pods.items()}
         pods = self._context.pods_of(self._cluster)
         there = holders_unplanned(pods, (), known)
-        seen = Counting(
-            tuple(replace(holder, rest=Cause.DRAINING) for holder in there if holder.uid not in self._gone),
-            self._context.clock(),
-            gone=(*self._gone.values(), *ended_for_good(pods)),
-            server_ahead=self._ahead,
-        )
+        holding = tuple(replace(holder, rest=Cause.DRAINING) for holder in there if holder.uid not in self._gone)
+        ended, unanswered_at = (*self._gone.values(), *ended_for_good(pods)), self._context.unanswered_at()
+        now, ahead = self._context.clock(), self._ahead
+        seen = Counting(holding, now, gone=ended, server_ahead=ahead, unanswered_at=unanswered_at)
         if before is not None:
             status, counted = self._status, count(replace(seen, pools=frozenset(before.pools)), before)
         elif self._last is not None:
