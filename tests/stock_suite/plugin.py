@@ -28,7 +28,7 @@ OWN_PROCESS = "up to here it passes; from here on it looks into the process of t
 _EXPECTED_SECONDS = 90  # for a test that is known to fail: some wait for what never comes
 _SHOWN = "daskclusters,daskworkergroups,daskautoscalers,gpudaskclusters,pods,services"
 _FORWARDED = re.compile(r":(\d+) -> ")
-_FORWARD_TRIES, _FORWARD_SECONDS = 10, 1.0
+_READY_SECONDS, _POLL_SECONDS = 60.0, 0.2
 
 
 class Cluster:
@@ -62,25 +62,43 @@ class Cluster:
 
     @contextmanager
     def port_forward(self, name: str, port: int, *arguments: str) -> Iterator[int]:
-        """The local port that reaches `port` of a Service or a Pod. It is tried as often as pytest-kind's does.
+        """The local port that reaches `port` of a Service or a Pod.
+
+        Of a Service once a pod behind it is ready: their tests begin when the pods are listed, which ours are at once.
+        kubectl forwards to one that does not listen yet, and ends with the first connection, which their client tries
+        once.
 
         Raises:
             RuntimeError: kubectl forwards none.
         """
+        kind, _, service = name.partition("/")
+        if kind == "service":
+            self._wait_ready(service, *arguments)
         command = self._command("port-forward", name, f":{port}", *arguments)
-        for left in reversed(range(_FORWARD_TRIES)):
-            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as forward:
-                try:
-                    assert forward.stdout is not None, "it is a pipe"
-                    said = forward.stdout.readline()  # Forwarding from 127.0.0.1:41234 -> 8786
-                    if found := _FORWARDED.search(said):
-                        yield int(found[1])
-                        return
-                finally:
-                    forward.terminate()
-            if not left:
-                raise RuntimeError(f"kubectl port-forward {name} said {said!r}")
-            time.sleep(_FORWARD_SECONDS)  # the pod behind it is there, and does not run yet
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as forward:
+            try:
+                assert forward.stdout is not None, "it is a pipe"
+                said = forward.stdout.readline()  # Forwarding from 127.0.0.1:41234 -> 8786
+                found = _FORWARDED.search(said)
+                if found is None:
+                    raise RuntimeError(f"kubectl port-forward {name} said {said!r}")
+                yield int(found[1])
+            finally:
+                forward.terminate()
+
+    def _wait_ready(self, service: str, *arguments: str) -> None:
+        """Wait until a pod behind a Service is ready, so long as a test may last.
+
+        Raises:
+            RuntimeError: none is.
+        """
+        ready = "jsonpath={.items[*].endpoints[*].conditions.ready}"
+        deadline = time.monotonic() + _READY_SECONDS
+        label = f"kubernetes.io/service-name={service}"
+        while "true" not in self.kubectl("get", "endpointslices", "-l", label, "-o", ready, *arguments):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"no pod behind the Service {service} is ready after {_READY_SECONDS:.0f} s")
+            time.sleep(_POLL_SECONDS)
 
     def show(self, namespace: str) -> str:
         """What there is in a namespace, for a person who looks into a failure."""

@@ -64,8 +64,9 @@ def test_known(name, request):
 """
 KUBECTL = """#!/bin/sh
 [ "$2" = fail ] && exit 3
-[ "$2" = port-forward ] && [ ! -e "$0.tried" ] && { touch "$0.tried"; echo "error: pod is not running"; exit 1; }
-[ "$2" = port-forward ] && { echo "Forwarding from 127.0.0.1:41234 -> 8786"; exec sleep 60; }
+[ "$3" = endpointslices ] && [ ! -e "$0.asked" ] && { touch "$0.asked"; exit 0; }
+[ "$3" = endpointslices ] && { echo "$0 $@" >> "$0.asked"; echo true; exit 0; }
+[ "$2" = port-forward ] && [ -s "$0.asked" ] && { echo "Forwarding from 127.0.0.1:41234 -> 8786"; exec sleep 60; }
 echo "$1"; shift; echo "$@"; case "$*" in *"-f -") cat;; esac
 """
 EXPECTED = '[not_applicable]\ntest_never_run = "own process"\n[failed]\ntest_known = "differs"\n'
