@@ -10,7 +10,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
-from distributed.protocol.serialize import Serialized, deserialize
+from distributed.protocol import decompress
+from distributed.protocol.serialize import Serialized, merge_and_deserialize
 
 from .drains.blockers import activity_message, in_shuffle, pinned_message
 from .part import Part
@@ -217,8 +218,14 @@ async def run_on_worker(scheduler: Scheduler, ws: WorkerState, function: Any, **
 
 
 def result_of(answer: dict[str, Any]) -> Any:
-    """Return what the function returned, of an answer whose status is `OK`."""
+    """Return what the function returned, of an answer whose status is `OK`.
+
+    Between hosts Dask compresses what is sent, as configured, and over UCX always. More than 64 MiB it sends in pieces.
+    """
     result = answer["result"]
     if isinstance(result, Serialized):
-        result = deserialize(result.header, result.frames)  # type: ignore[no-untyped-call]
+        header, frames = result.header, result.frames
+        if "compression" in header:
+            frames = decompress(header, frames)  # type: ignore[no-untyped-call]
+        result = merge_and_deserialize(header, frames)  # type: ignore[no-untyped-call]
     return result
