@@ -92,7 +92,8 @@ class Cluster:
         Raises:
             RuntimeError: none is.
         """
-        ready = "jsonpath={.items[*].endpoints[*].conditions.ready}"
+        # `ready` says true of all that a Service publishes, be it ready or not
+        ready = "jsonpath={.items[*].endpoints[*].conditions.serving}"
         deadline = time.monotonic() + _READY_SECONDS
         label = f"kubernetes.io/service-name={service}"
         while "true" not in self.kubectl("get", "endpointslices", "-l", label, "-o", ready, *arguments):
