@@ -1,7 +1,8 @@
 """`python - --gpus 2 [--scheduler ADDRESS] < rates.py`: how fast frames of cuDF are merged and shuffled.
 
 On the cluster at the address, or without one on `LocalCUDACluster`. Prints one line of JSON: GB/s of both inputs,
-from asking until all of the result is there; the median of some. The frames are in the devices' memory before.
+from asking until all of the result is there; the median of some. The frames are in the devices' memory before. Fails
+where a task fails, or rows are missing: what ends early is no rate.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def compared(here: Mapping[str, float], local: Mapping[str, float]) -> str:
 def measure(gpus: int, rows: int, method: str) -> dict[str, float]:
     """GB/s of a merge and of a shuffle by this method of moving rows, with the default client."""
     import dask_cudf  # noqa: PLC0415 - `compared` needs no cuDF
-    from distributed import wait  # noqa: PLC0415
+    from distributed import futures_of, wait  # noqa: PLC0415
 
     import dask  # noqa: PLC0415
     import dask.dataframe as dd  # noqa: PLC0415
@@ -44,20 +45,27 @@ def measure(gpus: int, rows: int, method: str) -> dict[str, float]:
     parts = list(range(gpus * _PARTS_A_WORKER))
     left, right = (dd.from_map(_table, parts, rows=rows // _PARTS_A_WORKER, step=step).persist() for step in (1, 3))
     wait([left, right])
-    megabytes = rows * gpus * 16 / 1e6
+    total = rows * gpus
+    megabytes = total * 16 / 1e6
 
-    def rate(make: Callable[[], Any], sources: int) -> float:
+    def rate(make: Callable[[], Any], sources: int, expected: int) -> float:
         seconds = []
         for _ in range(_REPEATS + 1):  # the first one compiles kernels and opens connections
             began = time.monotonic()
             result = make().persist()
             wait(result)
             seconds.append(time.monotonic() - began)
+            for future in futures_of(result):
+                if future.status != "finished":
+                    future.result()  # raises
+            assert len(result) == expected, f"{len(result)} rows of {expected}"
             del result
         return sources * megabytes / 1e3 / statistics.median(seconds[1:])
 
     with dask.config.set({"dataframe.shuffle.method": method}):
-        return {"merge": rate(lambda: left.merge(right, on="key"), 2), "shuffle": rate(lambda: left.shuffle("key"), 1)}
+        both = -(-total // 3)  # of the keys each third is in both
+        merge = rate(lambda: left.merge(right, on="key"), 2, expected=both)
+        return {"merge": merge, "shuffle": rate(lambda: left.shuffle("key"), 1, expected=total)}
 
 
 def _table(part: int, rows: int, step: int) -> Any:
