@@ -17,7 +17,9 @@ from contextlib import ExitStack
 from typing import Any
 
 ROWS_A_WORKER = 25_000_000
-"""Of 16 bytes: a key and a value. `LocalCUDACluster` merged four times as many in 40 s, and it does so eight times."""
+"""Of 16 bytes: a key and a value."""
+RMM_POOL = "100Gi"
+"""Of each worker, in advance. Without one cuda_ipc maps each frame anew, and fails where one is mapped already."""
 _PARTS_A_WORKER = 4
 _REPEATS = 3
 _GPU = {"GPU": 1}
@@ -36,15 +38,24 @@ def compared(here: Mapping[str, float], local: Mapping[str, float]) -> str:
 def measure(gpus: int, rows: int, method: str) -> dict[str, float]:
     """GB/s of a merge and of a shuffle by this method of moving rows, with the default client."""
     import dask_cudf  # noqa: PLC0415 - `compared` needs no cuDF
-    from distributed import futures_of, wait  # noqa: PLC0415
+    from distributed import futures_of, get_client, wait  # noqa: PLC0415
 
     import dask  # noqa: PLC0415
     import dask.dataframe as dd  # noqa: PLC0415
 
     assert dask_cudf
-    parts = list(range(gpus * _PARTS_A_WORKER))
-    left, right = (dd.from_map(_table, parts, rows=rows // _PARTS_A_WORKER, step=step).persist() for step in (1, 3))
-    wait([left, right])
+    client = get_client()
+    workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
+    assert len(workers) == gpus, f"{len(workers)} workers for {gpus} GPUs"
+
+    def frame(step: int) -> Any:
+        """As many parts of it on each worker: where one has more, fewer rows have to move, and the link counts less."""
+        parts = list(range(gpus * _PARTS_A_WORKER))
+        each = [dd.from_map(_table, parts[n::gpus], rows=rows // _PARTS_A_WORKER, step=step) for n in range(gpus)]
+        return dd.concat([client.persist(some, workers=[worker]) for some, worker in zip(each, workers, strict=True)])
+
+    left, right = frame(1), frame(3)
+    wait(futures_of([left, right]))
     total = rows * gpus
     megabytes = total * 16 / 1e6
 
@@ -95,7 +106,12 @@ def main() -> int:
 
             links = {} if arguments.protocol == "tcp" else {"enable_tcp_over_ucx": True, "enable_nvlink": True}
             local = LocalCUDACluster(
-                n_workers=arguments.gpus, protocol=arguments.protocol, resources=_GPU, dashboard_address=None, **links
+                n_workers=arguments.gpus,
+                protocol=arguments.protocol,
+                resources=_GPU,
+                dashboard_address=None,
+                rmm_pool_size=RMM_POOL,
+                **links,
             )
             address = closed.enter_context(local)
         closed.enter_context(client(address, timeout=120))
