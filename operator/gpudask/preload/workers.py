@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
-from distributed.protocol import decompress
+from distributed.protocol.compression import decompress
 from distributed.protocol.serialize import Serialized, merge_and_deserialize
 
 from .drains.blockers import activity_message, in_shuffle, pinned_message
@@ -226,6 +226,6 @@ def result_of(answer: dict[str, Any]) -> Any:
     if isinstance(result, Serialized):
         header, frames = result.header, result.frames
         if "compression" in header:
-            frames = decompress(header, frames)  # type: ignore[no-untyped-call]
+            frames = decompress(header, frames)
         result = merge_and_deserialize(header, frames)  # type: ignore[no-untyped-call]
     return result
