@@ -11,6 +11,8 @@ is deleted meanwhile. What a watch cannot tell is allowed for:
   of that time, and is off by no more than the other half.
 - Where no operator is there as the last pods of a deleted cluster end, nobody can know when that was. Its record says
   of how many GPUs (`unseenGpus`), and has between what was counted before and what these pods lived in all.
+- While all watches were held back on purpose, a status knows of no pod that came meanwhile, and of none that went. It
+  has the last word where nobody saw the cluster's end.
 - Kubernetes stamps in whole seconds: of a pod whose node or end was told late, half a second is unknown.
 - An operator that begins while the API server tells a wrong time takes that for the time. So a cluster whose status
   once told a time that was not, is left out.
@@ -22,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpudask.api import Json
@@ -37,7 +39,8 @@ _SHARE = 0.01
 _SAME_SECONDS = 0.5  # two watches hear of the same event at two times, some hundredths apart each
 # Of a pod: the stamps of its node and its end have whole seconds, and where news of it comes late nobody knows more.
 _SLACK_SECONDS = 0.5
-_RECORD_SLACK_SECONDS = 1.0  # besides, a record counts until a pod's container ends, and the pod goes after that
+# A record counts until a pod's container ends. Its stamp is up to a second early, and the pod goes half a second later.
+_RECORD_SLACK_SECONDS = 1.5
 
 
 @dataclass
@@ -151,10 +154,12 @@ def compare(
     records: Mapping[tuple[str, str], Recorded] | None = None,
     *,
     late_seconds: float = 0.0,
+    behind: Sequence[tuple[float, float]] = (),
 ) -> Comparison:
     """The last count of each pool whose time can be believed, beside what its pods had lived by then.
 
     `records`: as `recorded` has them. `late_seconds`: by which news of a pod reach the operator late.
+    `behind`: from when until when all watches were held back.
     """
     by_pool: defaultdict[tuple[str, str], list[PoolSample]] = defaultdict(list)
     for sample in samples:
@@ -173,7 +178,7 @@ def compare(
             untold = _untold(pods, until, record.unseen_gpus)
             last, until = replace(last, held=record.held), math.inf
         bounds = [each.gpu_seconds(until) for each in pods]
-        unseen = sum(_unseen(each, counts) for each in pods)
+        unseen = sum(_unseen(each, counts) + _held_back(each, until, behind) for each in pods)
         least, most = sum(low for low, _ in bounds) - unseen - untold, sum(high for _, high in bounds) + unseen
         off = max(0.0, least - last.held, last.held - most)
         off_in_all, lived_in_all = off_in_all + off, lived_in_all + most
@@ -217,6 +222,15 @@ def _untold(pods: list[Lifetime], counted_at: float, gpus: int) -> float:
     for seconds, held in sorted(since, reverse=True):
         untold, gpus = untold + (seconds if gpus >= held else 0.0), gpus - held
     return untold
+
+
+def _held_back(lifetime: Lifetime, counted_at: float, behind: Sequence[tuple[float, float]]) -> float:
+    """The GPU-seconds by which a count is off that was made while watches were held back, and the pod came or went."""
+    for first, last in behind:
+        changed = [at for at in (lifetime.began[0], lifetime.ended[0] if lifetime.ended else math.inf) if at >= first]
+        if first <= counted_at <= last and changed and min(changed) <= counted_at:
+            return lifetime.gpus * (counted_at - min(changed))
+    return 0.0
 
 
 def _unseen(lifetime: Lifetime, counts: list[PoolSample]) -> float:

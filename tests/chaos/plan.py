@@ -10,6 +10,7 @@ import random
 from collections.abc import Collection
 from dataclasses import dataclass
 
+BEHIND = "watches behind"  # a kind that others have to know of
 AT_ONCE = 3
 EVERY_SECONDS = 8.0  # a fault begins, on average
 BEGIN_SECONDS = 10.0  # until the first clusters are there
@@ -69,7 +70,7 @@ KINDS = (
     Kind("answers slow", "answers", (5, 20)),
     Kind("connections cut", "answers"),
     Kind("watches expired", "watches", (0, 10)),
-    Kind("watches behind", "watches", (5, 15)),
+    Kind(BEHIND, "watches", (5, 15)),
     Kind("API server's clock stepped", "clock", (5, 30)),
     # What refuses.
     Kind("webhook away", "admission", (5, 20)),

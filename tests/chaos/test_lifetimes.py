@@ -92,6 +92,24 @@ def test_the_last_status_has_it_where_nobody_saw_the_end():
 
 
 @pytest.mark.parametrize(
+    ("behind", "is_clean"), [((107.0, 131.0), True), ((109.0, 131.0), False), ((107.0, 129.0), False)]
+)
+def test_a_status_knows_nothing_of_a_pod_that_came_while_watches_were_held_back(
+    behind: tuple[float, float], is_clean: bool
+):
+    lacking = [replace(AT_30, held=0.0)]
+    came = watched(*LIVED_20[:-1])
+    assert not compare(came, lacking).verdict.is_clean
+    assert compare(came, lacking, behind=[behind]).verdict.is_clean == is_clean
+
+
+def test_a_status_knows_nothing_of_a_pod_that_went_while_watches_were_held_back():
+    goes_on = [replace(AT_30, held=44.0)]
+    assert not compare(watched(*LIVED_20), goes_on).verdict.is_clean
+    assert compare(watched(*LIVED_20), goes_on, behind=[(127.0, 140.0)]).verdict.is_clean
+
+
+@pytest.mark.parametrize(
     ("held", "unseen_gpus", "is_clean"),
     [(20.0, 2, True), (30.0, 2, True), (40.0, 2, True), (30.0, 0, False), (30.0, 1, False), (0.0, 2, False)],
 )

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from tests.chaos.faults import answers, api_server, network, nodes, operators, refusals, specs, workers
+from tests.chaos.plan import BEHIND
 from tests.chaos.target import Target
 
 Fault = Callable[[Target, float], AbstractContextManager[str]]
@@ -31,7 +32,7 @@ FAULTS: dict[str, Fault] = {
     "answers slow": answers.slow,
     "connections cut": answers.cut,
     "watches expired": answers.watches_expired,
-    "watches behind": answers.watches_behind,
+    BEHIND: answers.watches_behind,
     "API server's clock stepped": answers.clock_stepped,
     "webhook away": refusals.webhook_away,
     "pods denied": refusals.pods_denied,
