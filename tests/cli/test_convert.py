@@ -200,7 +200,7 @@ def test_a_pod_that_asks_for_no_cpu_and_no_memory_asks_for_none(given: Json):
             {"worker": a_pod("dask", "worker", "--memory-limit", "2GB")},
             "not carried over: spec.worker.spec.containers[0].args",
         ),
-        ({"worker": a_pod("sh", "-c", "start")}, "not carried over: spec.worker.spec.containers[0].args"),
+        ({"worker": a_pod("sh", "-c", "start")}, "assumed: spec.worker.spec.containers[0].args"),
         ({"worker": a_pod("tini", "--", "dask", "worker")}, "not carried over: spec.worker.spec.containers[0].args"),
         (
             {"worker": a_pod("dask", "cuda", "worker")},
@@ -484,3 +484,40 @@ def test_what_breaks_a_rule_is_refused_with_the_rules_words():
     worker = a_pod("dask", "worker", *(f"--flag{number}" for number in range(40)))
     with pytest.raises(NotConvertibleError, match=r"spec.pools\[0\].extraArgs"):
         convert([a_dask_cluster(worker)], Notes())
+
+
+@pytest.mark.parametrize(
+    ("container", "kept"),
+    [
+        ({"command": ["conda", "run", "-n", "mine", "dask", "worker"]}, {"command": ["conda", "run", "-n", "mine"]}),
+        ({"command": ["tini", "--"], "args": ["dask-worker"]}, {"command": ["tini", "--"]}),
+        ({"command": ["tini"], "args": ["--", "dask-worker"]}, {"command": ["tini", "--"]}),
+        ({"command": ["dask"], "args": ["worker"]}, {}),
+        ({"args": ["dask", "worker"]}, {}),
+        ({}, {}),
+    ],
+)
+def test_what_starts_a_dask_command_starts_ours(container: Json, kept: Json):
+    spec, notes = converted(a_dask_cluster({"spec": {"containers": [{"image": "dask:1", **container}]}}))
+    assert own_command(spec["pools"][0]) == kept
+    assert not [note for note in notes.lost_ones if "args" in note.path]
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        {"args": ["dask-wroker", "--name", "a"]},
+        {"command": ["/start.sh"]},
+        {"command": ["bash", "-c"], "args": ["pip install more; exec dask-worker"]},
+        {"command": ["bash", "-c", "dask-worker", "--nthreads", "4"]},
+    ],
+)
+def test_a_command_that_is_none_of_dasks_is_started_as_it_is(container: Json):
+    spec, notes = converted(a_dask_cluster({"spec": {"containers": [{"image": "dask:1", **container}]}}))
+    assert own_command(spec["pools"][0]) == {"args": [], **container}
+    assert "assumed: spec.worker.spec.containers[0].args" in counted(notes)
+
+
+def own_command(pool: Json) -> Json:
+    containers = pool.get("template", {}).get("spec", {}).get("containers", [{}])
+    return {key: containers[0][key] for key in ("command", "args") if key in containers[0]}

@@ -265,3 +265,26 @@ def dry_run(kubectl: Kubectl, pod: Json) -> str:
 )
 def test_every_pod_passes_the_restricted_level(restricted: Kubectl, pod: Json):
     assert dry_run(restricted, pod) == ""
+
+
+TEMPLATE = {"spec": {"containers": [{"name": "dask", "args": ["sh", "-c", "exec dask-worker"]}]}}
+
+
+def test_a_command_of_its_own_gets_as_variables_what_ours_gets_as_arguments():
+    pod = worker(pools=[a_pool(template=TEMPLATE)])
+    assert value(pod, "DASK_WORKER_NAME") == pod["metadata"]["annotations"]["gpudask.dev/dask-name"]
+    assert value(pod, "DASK_SCHEDULER_ADDRESS") == addresses.scheduler_address("demo", "default", "tcp")
+    preloads = value(scheduler(scheduler={"template": TEMPLATE}), "DASK_DISTRIBUTED__SCHEDULER__PRELOAD")
+    assert json.loads(str(preloads)) == [of(scheduler())["args"][of(scheduler())["args"].index("--preload") + 1]]
+
+
+def test_a_variable_that_is_there_stays_and_our_own_command_gets_none():
+    pod = worker(pools=[a_pool(template=TEMPLATE, env=[{"name": "DASK_WORKER_NAME", "value": "mine"}])])
+    assert value(pod, "DASK_WORKER_NAME") == "mine"
+    wrapped = {"spec": {"containers": [{"name": "dask", "command": ["conda", "run"]}]}}
+    for made in (worker(), worker(pools=[a_pool(template=wrapped)]), scheduler()):
+        assert not {item["name"] for item in of(made)["env"]} & {
+            "DASK_WORKER_NAME",
+            "DASK_SCHEDULER_ADDRESS",
+            "DASK_DISTRIBUTED__SCHEDULER__PRELOAD",
+        }

@@ -121,6 +121,17 @@ def with_templates(pod: Json, *templates: Template) -> Json:
     }
 
 
+def with_variables(pod: Json, arguments: list[str], variables: dict[str, str]) -> Json:
+    """`pod`, which gets as variables what a template's own arguments, in place of our `arguments`, do not tell it."""
+    for container in pod["spec"].get("containers") or ():
+        if container["name"] == MAIN_CONTAINER and container.get("args") != arguments:
+            env = container.get("env") or []
+            known = {item.get("name") for item in env}
+            more = [{"name": name, "value": value} for name, value in variables.items() if name not in known]
+            container["env"] = [*env, *more]
+    return pod
+
+
 def _partial(template: Template) -> Json:
     written: Json = template.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     if "metadata" in written:

@@ -57,9 +57,10 @@ def scheduler_pod(cluster: Cluster, name: str, preload: str) -> Json:
         resource.ANNOTATION_MADE_WITH: MadeWith.of(cluster.spec, is_default=cluster.image_is_default).dump(),
         **disruption.eviction_protection(cluster.spec, None, is_protected=True),
     }
+    arguments = _arguments(cluster)
     container = {
         "image": section.image or cluster.spec.image,
-        "args": _arguments(cluster),
+        "args": arguments,
         "env": pod.environment(cluster, _environment(), section.env),
         "resources": pod.resources(section.resources),
         "ports": [
@@ -79,7 +80,9 @@ def scheduler_pod(cluster: Cluster, name: str, preload: str) -> Json:
         {"name": PRELOAD_VOLUME, "configMap": {"name": preload}},
         {"name": "gpudask-token", "configMap": {"name": names.token(cluster.name)}},
     ]
-    return disruption.with_shutdown_delay(pod.with_templates(rendered, cluster.spec.template, section.template))
+    whole = pod.with_templates(rendered, cluster.spec.template, section.template)
+    preloaded = {"DASK_DISTRIBUTED__SCHEDULER__PRELOAD": json.dumps([f"{_PRELOAD}/{ENTRY}"])}
+    return disruption.with_shutdown_delay(pod.with_variables(whole, arguments, preloaded))
 
 
 def _arguments(cluster: Cluster) -> list[str]:

@@ -62,10 +62,11 @@ def _named(rendered: Json, name: str, dask_name: str) -> Json:
 
 
 def _container(rendered: Json, dask_name: str) -> Json:
-    """The main container, whose arguments and hook name its workers, but where a template has its own."""
-    return rendered | {
-        part: _filled(rendered[part], dask_name) for part in ("args", "lifecycle") if rendered.get(part) is not None
-    }
+    """The main container, whose arguments and hook name its workers; a variable does where a template has its own."""
+    parts = ["args", "lifecycle"]
+    if any(item.get("value") == _DASK_NAME for item in rendered.get("env") or ()):
+        parts.append("env")
+    return rendered | {part: _filled(rendered[part], dask_name) for part in parts if rendered.get(part) is not None}
 
 
 def _filled(value: Any, dask_name: str) -> Any:
@@ -109,6 +110,9 @@ def _render(cluster: Cluster, pool: Pool) -> Json:
         directory = {"path": pool.gpu.kernel_cache, "type": "Directory"}
         _mount(rendered["spec"], {"name": "gpudask-kernels", "hostPath": directory}, _KERNELS)
     whole = pod.with_templates(rendered, cluster.spec.template, pool.template)
+    address = addresses.scheduler_address(cluster.name, cluster.namespace, cluster.spec.protocol)
+    # As the stock operator calls them
+    pod.with_variables(whole, arguments, {"DASK_SCHEDULER_ADDRESS": address, "DASK_WORKER_NAME": _DASK_NAME})
     if pool.gpu is not None and pool.gpu.is_one_process:
         _run_in_one_process(whole, arguments, before=pool.extra_args)
     return disruption.with_drain_hook(whole, addresses.scheduler_host(cluster.name, cluster.namespace), _DASK_NAME)

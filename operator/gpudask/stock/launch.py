@@ -60,6 +60,15 @@ def read(command: list[str], where: tuple[str, str], notes: Notes) -> Launch:
     return _Reader(kind, where, notes).read(command[start + length :])
 
 
+def words_before(command: list[str]) -> int | None:
+    """How many words of `command` stand before its Dask command, such as `conda run -n mine`; None: it has none.
+
+    What a shell is told with `-c` is its own: the word after it is no Dask command, whatever it begins with.
+    """
+    start, _, kind = _launcher(command)
+    return start if kind and command[start - 1 : start] != ["-c"] else None
+
+
 def _launcher(command: list[str]) -> tuple[int, int, str]:
     for start in range(len(command)):
         for pattern, kind in _COMMANDS.items():

@@ -17,6 +17,7 @@ from gpudask.stock.notes import Notes
 
 MAIN = "dask"
 POOL_LENGTH = 15
+_QUOTED = 100  # characters of a command
 _PARTS = ("spec", "metadata", "replicas", "service")
 _NO_GPU = "the scheduler gets no GPU: it runs no task"
 _SCHEDULER_PORTS = (COMM_PORT, DASHBOARD_PORT)
@@ -136,7 +137,7 @@ def read_section(part: Json, source: str, path: str, notes: Notes, *, scheduler:
         raise ValueError(f"{source}: {path}.spec.containers: a container with an image is required")
     main = dict(containers[0])
     where = f"{path}.spec.containers[0]"
-    started = launch.read([*main.pop("command", []), *main.pop("args", [])], (source, f"{where}.args"), notes)
+    started = _launch(main, source, where, notes)
     expected = ("scheduler",) if scheduler else ("worker", "cuda")
     if started.kind and started.kind not in expected:
         notes.lost(source, f"{where}.args", f"starts a Dask {started.kind}, where a {expected[0]} is expected")
@@ -156,6 +157,24 @@ def read_section(part: Json, source: str, path: str, notes: Notes, *, scheduler:
     )
     template["metadata"] = template_metadata(part.get("metadata") or {})
     return Section(containers[0]["image"], fields, shared, template, started, resources)
+
+
+def _launch(main: Json, source: str, where: str, notes: Notes) -> launch.Launch:
+    """How `main`, a stock container, starts Dask; what our arguments cannot say of that stays in it.
+
+    A command that is none of Dask's is started as it is. One that starts Dask's, such as `conda run -n mine`, starts
+    ours, but where it stands in `args`: there the image's entrypoint comes before it, which only the image knows.
+    """
+    command, args = list(main.pop("command", None) or []), list(main.pop("args", None) or [])
+    before = launch.words_before([*command, *args])
+    if before is None and (command or args):
+        main |= {"args": args} | ({"command": command} if command else {})
+        words = " ".join(map(str, [*command, *args]))[:_QUOTED]
+        notes.assumed(source, f"{where}.args", f"{words!r} is no Dask command that is known: it is started as it is")
+        return launch.Launch()
+    if command and before:
+        main["command"], command, args = [*command, *args][:before], [], [*command, *args][before:]
+    return launch.read([*command, *args], (source, f"{where}.args"), notes)
 
 
 def template_metadata(metadata: Json) -> Json:
