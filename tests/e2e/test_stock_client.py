@@ -168,3 +168,26 @@ def test_a_gpu_group_with_limits_in_an_annotation_starts_a_pod_for_a_gpu_task(sp
         assert space.pods("mine", "gpu") == [], "a plain task starts none"
         assert client.submit(sum, [1, 3], resources={"GPU": 1}).result(timeout=120) == 4
     space.wait_pods("mine", "gpu", 0, seconds=180)
+
+
+@pytest.mark.pod_security("baseline")
+def test_pods_that_start_dask_by_a_command_of_their_own_compute_and_are_scaled(
+    space: Space, mirror: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as `bash -c "pip install ...; exec dask-worker"`: what our own commands would be told are variables."""
+    monkeypatch.setenv("KUBECONFIG", str(space.kubectl.kubeconfig))
+    small = {"requests": {"cpu": "100m", "memory": "500Mi"}, "limits": {"memory": "500Mi"}}
+    spec = make_cluster_spec("own", image=chosen().image, n_workers=1, resources=small)
+    for part, line in (("scheduler", "dask scheduler"), ("worker", "dask worker --name $DASK_WORKER_NAME --no-nanny")):
+        spec["spec"][part]["spec"]["containers"][0] |= {"args": ["sh", "-c", f"echo mine; exec {line}"]}
+    with (
+        KubeCluster(custom_cluster_spec=spec, namespace=space.kubectl.namespace, **FORWARDED) as made,
+        Client(made) as client,
+    ):
+        assert client.submit(sum, [1, 2]).result(timeout=60) == 3
+        made.scale(2)
+        space.wait_workers("own", "default", 2)
+        made.scale(1)
+        space.wait(lambda: len(space.names("own", "default")) == 1, "an idle worker is let go: its drain is answered")
+        logs = made.get_logs()
+        assert all("mine" in text for text in logs.values()), logs
