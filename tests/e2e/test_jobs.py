@@ -52,3 +52,21 @@ def test_jobs_whose_runners_fill_the_quota_all_end(space: Space) -> None:
     waited = [f"gdj/{name}" for name in names]
     space.kubectl("wait", "--for=condition=Complete", *waited, "--timeout=600s")
     assert [_status(space, name)["attempts"] for name in names] == [1, 1]
+
+
+def test_a_cron_job_makes_a_job_each_minute_and_none_while_it_is_suspended(space: Space) -> None:
+    template = {"spec": job("unused", _ANSWER)["spec"]}
+    spec = {"schedule": "* * * * *", "concurrencyPolicy": "Forbid", "jobTemplate": template}
+    space.apply(
+        {"apiVersion": "gpudask.dev/v1alpha1", "kind": "GpuDaskCronJob", "metadata": {"name": "minutely"}, "spec": spec}
+    )
+    space.wait(lambda: space.get("gpudaskjobs"), "the first minute has come", seconds=150)
+    space.kubectl("patch", "gpudaskcronjob", "minutely", "--type=merge", "-p", '{"spec": {"suspend": true}}')
+    made = [body["metadata"]["name"] for body in space.get("gpudaskjobs")]
+    space.kubectl("wait", "--for=condition=Complete", *(f"gdj/{name}" for name in made), "--timeout=300s")
+    assert "the answer is 42" in _status(space, made[0])["runner"]["lastLines"]
+    body = json.loads(space.kubectl("get", "gpudaskcronjob", "minutely", "-o", "json").stdout)
+    assert body["status"]["lastSuccessfulTime"] >= body["status"]["lastScheduleTime"]
+    assert [each["metadata"]["name"] for each in space.get("gpudaskjobs")] == made
+    space.kubectl("delete", "gpudaskcronjob", "minutely")
+    space.wait(lambda: not space.get("gpudaskjobs"), "its jobs go with it")
