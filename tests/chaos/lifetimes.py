@@ -39,8 +39,7 @@ _SHARE = 0.01
 _SAME_SECONDS = 0.5  # two watches hear of the same event at two times, some hundredths apart each
 # Of a pod: the stamps of its node and its end have whole seconds, and where news of it comes late nobody knows more.
 _SLACK_SECONDS = 0.5
-# A record counts until a pod's container ends. Its stamp is up to a second early, and the pod goes half a second later.
-_RECORD_SLACK_SECONDS = 1.5
+_RECORD_SLACK_SECONDS = 1.0  # besides, a record counts until a pod's container ends, and the pod goes after that
 
 
 @dataclass

@@ -274,6 +274,9 @@ def test_a_command_of_its_own_gets_as_variables_what_ours_gets_as_arguments():
     pod = worker(pools=[a_pool(template=TEMPLATE)])
     assert value(pod, "DASK_WORKER_NAME") == pod["metadata"]["annotations"]["gpudask.dev/dask-name"]
     assert value(pod, "DASK_SCHEDULER_ADDRESS") == addresses.scheduler_address("demo", "default", "tcp")
+    assert value(pod, "DASK_DISTRIBUTED__WORKER__RESOURCES") is None
+    on_gpu = worker(pools=[a_pool("gpu", gpu={"count": 2}, template=TEMPLATE)])
+    assert value(on_gpu, "DASK_DISTRIBUTED__WORKER__RESOURCES") == '{"GPU": 1.0}'
     preloads = value(scheduler(scheduler={"template": TEMPLATE}), "DASK_DISTRIBUTED__SCHEDULER__PRELOAD")
     assert json.loads(str(preloads)) == [of(scheduler())["args"][of(scheduler())["args"].index("--preload") + 1]]
 

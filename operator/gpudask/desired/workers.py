@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -110,9 +111,7 @@ def _render(cluster: Cluster, pool: Pool) -> Json:
         directory = {"path": pool.gpu.kernel_cache, "type": "Directory"}
         _mount(rendered["spec"], {"name": "gpudask-kernels", "hostPath": directory}, _KERNELS)
     whole = pod.with_templates(rendered, cluster.spec.template, pool.template)
-    address = addresses.scheduler_address(cluster.name, cluster.namespace, cluster.spec.protocol)
-    # As the stock operator calls them
-    pod.with_variables(whole, arguments, {"DASK_SCHEDULER_ADDRESS": address, "DASK_WORKER_NAME": _DASK_NAME})
+    whole = pod.with_variables(whole, arguments, _variables(cluster, pool))
     if pool.gpu is not None and pool.gpu.is_one_process:
         _run_in_one_process(whole, arguments, before=pool.extra_args)
     return disruption.with_drain_hook(whole, addresses.scheduler_host(cluster.name, cluster.namespace), _DASK_NAME)
@@ -135,6 +134,15 @@ def _arguments(cluster: Cluster, pool: Pool, dask_name: str) -> list[str]:
     if cuda and pool.gpu is not None:
         arguments += _device_options(pool.gpu)
     return [*arguments, *pool.extra_args]
+
+
+def _variables(cluster: Cluster, pool: Pool) -> dict[str, str]:
+    """What a command of a template's own finds: two names as the stock operator's, and Dask's configuration."""
+    address = addresses.scheduler_address(cluster.name, cluster.namespace, cluster.spec.protocol)
+    found = {"DASK_SCHEDULER_ADDRESS": address, "DASK_WORKER_NAME": _DASK_NAME}
+    if pool.offered_resources:
+        found["DASK_DISTRIBUTED__WORKER__RESOURCES"] = json.dumps(pool.offered_resources, sort_keys=True)
+    return found
 
 
 def _run_in_one_process(whole: Json, arguments: list[str], before: Sequence[str]) -> None:
