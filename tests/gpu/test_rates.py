@@ -25,7 +25,7 @@ _RATES_SECONDS = 170
 @pytest.mark.timeout(2 * _RATES_SECONDS + 180)  # its parts have limits of their own, which say more
 # `rows`: millions a worker. Over a fast link a frame of fewer measures Dask's own messages.
 @pytest.mark.parametrize(
-    ("protocol", "method", "rows"), [("tcp", "tasks", 25), ("ucxx", "tasks", 400), ("tcp", "p2p", 25)]
+    ("protocol", "method", "rows"), [("tcp", "tasks", 25), ("ucxx", "tasks", 1_000), ("tcp", "p2p", 25)]
 )
 def test_frames_are_merged_and_shuffled_as_fast_as_by_dask_cuda(
     room: Space, several_gpus: int, protocol: str, method: str, rows: int
