@@ -23,6 +23,15 @@ _LEFT_OUT = ("GPUDASK_", "KUBERNETES_SERVICE_", "PYTHONDONTWRITEBYTECODE")
 
 AS_IN_THE_IMAGE = {"PYTHONMALLOC": "malloc"}
 """Of the environment that images/operator sets, what tells in CPU and memory."""
+# Modules that fail to be imported, as they do in the image; the packages are there for the tests of other programs.
+_NOT_IN_THE_IMAGE = Path(__file__).with_name("not_in_the_image")
+
+
+def as_in_the_image(environment: Mapping[str, str]) -> dict[str, str]:
+    """`environment`, so that a process imports and allocates as in the operator's image."""
+    kept = {key: value for key, value in environment.items() if not key.startswith(_LEFT_OUT)}
+    places = [str(_NOT_IN_THE_IMAGE), *filter(None, [environment.get("PYTHONPATH")])]
+    return kept | AS_IN_THE_IMAGE | {"PYTHONPATH": os.pathsep.join(places)}
 
 
 class OperatorProcess:
@@ -45,12 +54,11 @@ class OperatorProcess:
             module: what `python -m` runs, with its arguments.
         """
         port = free_ports(1, host="")[0]
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(_LEFT_OUT)}
         own = {"KUBECONFIG": str(kubeconfig), "GPUDASK_HEALTH_PORT": str(port)}
         with log.open("ab") as out:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", *module),
-                env=kept | AS_IN_THE_IMAGE | dict(settings) | own,
+                env=as_in_the_image(os.environ) | dict(settings) | own,
                 stdout=out,
                 stderr=out,
             )
