@@ -12,7 +12,8 @@ is deleted meanwhile. What a watch cannot tell is allowed for:
 - Where no operator is there as the last pods of a deleted cluster end, nobody can know when that was. Its record says
   of how many GPUs (`unseenGpus`), and has between what was counted before and what these pods lived in all.
 - While all watches were held back on purpose, a status knows of no pod that came meanwhile, and of none that went. It
-  has the last word where nobody saw the cluster's end.
+  has the last word where nobody saw the cluster's end. A record counts a pod that went meanwhile until that is heard:
+  when the watches are let go, or, where the API server was away by then, when it is back and has been asked again.
 - Kubernetes stamps in whole seconds: of a pod whose node or end was told late, half a second is unknown.
 - An operator that begins while the API server tells a wrong time takes that for the time. So a cluster whose status
   once told a time that was not, is left out.
@@ -34,6 +35,7 @@ _GPU = "nvidia.com/gpu"
 _POOL, _CLUSTER = "gpudask.dev/pool", "gpudask.dev/cluster"
 # A pod that goes wakes a pass, and its status follows at once or a second later; one that comes likewise.
 _COUNTED_SECONDS = 3.0
+_ASKED_AGAIN_SECONDS = 3.0  # so long after the API server is back an operator has listed all pods again
 _TOLD_SECONDS = 60.0  # a status that tells another time by so much was told a wrong one
 _SHARE = 0.01
 _SAME_SECONDS = 0.5  # two watches hear of the same event at two times, some hundredths apart each
@@ -158,7 +160,7 @@ def compare(
     """The last count of each pool whose time can be believed, beside what its pods had lived by then.
 
     `records`: as `recorded` has them. `late_seconds`: by which news of a pod reach the operator late.
-    `behind`: from when until when all watches were held back.
+    `behind`: from when until when all watches were held back, as `unheard` has it.
     """
     by_pool: defaultdict[tuple[str, str], list[PoolSample]] = defaultdict(list)
     for sample in samples:
@@ -223,8 +225,26 @@ def _untold(pods: list[Lifetime], counted_at: float, gpus: int) -> float:
     return untold
 
 
+def unheard(behind: Sequence[tuple[float, float]], away: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """From when until when nothing could be heard, of `behind`: longer where the API server was `away` in the end."""
+    spans = []
+    for first, last in behind:
+        until = last
+        for gone, back in sorted(away):
+            if first <= gone <= until:
+                until = max(until, back + _ASKED_AGAIN_SECONDS)
+        spans.append((first, until))
+    return spans
+
+
 def _held_back(lifetime: Lifetime, counted_at: float, behind: Sequence[tuple[float, float]]) -> float:
-    """The GPU-seconds by which a count is off that was made while watches were held back, and the pod came or went."""
+    """The GPU-seconds by which a count is off that was made while watches were held back, and the pod came or went.
+
+    By a record, whose count is made afterwards: where it went.
+    """
+    if counted_at == math.inf:
+        ended = lifetime.ended[0] if lifetime.ended else math.inf
+        return lifetime.gpus * max((last - ended for first, last in behind if first <= ended <= last), default=0.0)
     for first, last in behind:
         changed = [at for at in (lifetime.began[0], lifetime.ended[0] if lifetime.ended else math.inf) if at >= first]
         if first <= counted_at <= last and changed and min(changed) <= counted_at:

@@ -97,6 +97,7 @@ KINDS = (
     Kind("scheduler killed", "scheduler", weight=0.7, spacing=60),
     Kind("scheduler deleted", "scheduler", weight=0.7, spacing=60),
 )
+OF_API_SERVER = frozenset(kind.name for kind in KINDS if kind.group == "API server")
 LOSES_STATE = frozenset({"scheduler killed", "scheduler deleted"})
 
 

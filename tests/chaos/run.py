@@ -18,9 +18,9 @@ from tests.chaos import audit, processes
 from tests.chaos.audit import Attempt, Verdict
 from tests.chaos.faults import FAULTS
 from tests.chaos.workloads import Workload
-from tests.chaos.lifetimes import compare, is_unseen, recorded
+from tests.chaos.lifetimes import compare, is_unseen, recorded, unheard
 from tests.chaos.observer import Observer, PodWatch
-from tests.chaos.plan import BEHIND, LOSES_STATE, Planned, plan
+from tests.chaos.plan import BEHIND, LOSES_STATE, OF_API_SERVER, Planned, plan
 from tests.chaos.target import NoVictimError, Target
 from tests.e2e.platform import Platform
 
@@ -65,7 +65,8 @@ class Outcome:
 class Faults:
     """The faults that are inflicted: `done` by kind, and what found no victim or could not begin, with why.
 
-    `behind`: from when until when all watches were held back, in seconds since the epoch.
+    `behind`: from when until when all watches were held back, `away`: the API server did not answer; in seconds since
+    the epoch.
     """
 
     target: Target
@@ -73,6 +74,7 @@ class Faults:
     done: Counter[str] = field(default_factory=Counter)
     missed: list[str] = field(default_factory=list)
     behind: list[tuple[float, float]] = field(default_factory=list)
+    away: list[tuple[float, float]] = field(default_factory=list)
     _busy: dict[str, threading.Lock] = field(default_factory=dict)
     _threads: list[threading.Thread] = field(default_factory=list)
 
@@ -99,15 +101,17 @@ class Faults:
         return [thread.name for thread in self._threads if thread.is_alive()]
 
     def _inflict(self, each: Planned) -> None:
-        with self._busy[each.kind.group], ExitStack() as undone:  # one before may have taken longer than planned
-            began = time.time()
-            if victim := self._begin(each, undone):
-                self.done[each.kind.name] += 1
-                lasts = f", {each.seconds:.0f} s" if each.seconds else ""
-                self.tell(f"{time.strftime('%M:%S')} fault: {each.kind.name}: {victim}{lasts}")
-                self.target.ending.wait(each.seconds)
-                if each.kind.name == BEHIND:
-                    self.behind.append((began, time.time()))
+        with self._busy[each.kind.group]:  # one before may have taken longer than planned
+            with ExitStack() as undone:
+                began = time.time()
+                if victim := self._begin(each, undone):
+                    self.done[each.kind.name] += 1
+                    lasts = f", {each.seconds:.0f} s" if each.seconds else ""
+                    self.tell(f"{time.strftime('%M:%S')} fault: {each.kind.name}: {victim}{lasts}")
+                    self.target.ending.wait(each.seconds)
+            spans = {BEHIND: self.behind, **dict.fromkeys(OF_API_SERVER, self.away)}
+            if victim and each.kind.name in spans:
+                spans[each.kind.name].append((began, time.time()))
 
     def _begin(self, each: Planned, undone: ExitStack) -> str:
         """Begin it, once it finds a victim; which. Empty: it found none, or the API server is away."""
@@ -159,7 +163,8 @@ def run(settings: Settings, tell: Tell, platform: Platform | None = None) -> Out
         verdict += audit.of_gpu_seconds(observer.pools) + audit.of_retries(observer.statuses)
         verdict += audit.of_log(observer.lines)
         records = target.records()
-        ledgers = compare(pod_watch.lifetimes, observer.pools, recorded(records), behind=faults.behind)
+        behind = unheard(faults.behind, faults.away)
+        ledgers = compare(pod_watch.lifetimes, observer.pools, recorded(records), behind=behind)
         verdict += ledgers.verdict
         troubles = [*target.troubles, *(each.trouble for each in workloads if each.trouble)]
         troubles += [f"{name} was not undone" for name in left]

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tests.chaos.audit import PoolSample
-from tests.chaos.lifetimes import Lifetimes, compare, recorded
+from tests.chaos.lifetimes import Lifetimes, compare, recorded, unheard
 
 LIMITS = {"resources": {"limits": {"nvidia.com/gpu": "2"}}}
 AT_30 = PoolSample("c", "demo", "gpu", held=40.0, used=0.0, counted_at=130.0, at=130.5)
@@ -107,6 +107,23 @@ def test_a_status_knows_nothing_of_a_pod_that_went_while_watches_were_held_back(
     goes_on = [replace(AT_30, held=44.0)]
     assert not compare(watched(*LIVED_20), goes_on).verdict.is_clean
     assert compare(watched(*LIVED_20), goes_on, behind=[(127.0, 140.0)]).verdict.is_clean
+
+
+@pytest.mark.parametrize(("until", "is_clean"), [(136.0, True), (131.0, False)])
+def test_a_record_counts_a_pod_that_went_while_watches_were_held_back_until_these_are_let_go(
+    until: float, is_clean: bool
+):
+    late = recorded([record(56.0)])  # both GPUs for eight seconds more
+    assert not compare(watched(*LIVED_20), [AT_30], late).verdict.is_clean
+    assert compare(watched(*LIVED_20), [AT_30], late, behind=[(115.0, until)]).verdict.is_clean == is_clean
+    assert not compare(watched(*LIVED_20), [AT_30], late, behind=[(129.0, 140.0)]).verdict.is_clean
+
+
+def test_nothing_is_heard_until_an_api_server_is_back_that_went_meanwhile():
+    behind = [(100.0, 107.0)]
+    assert unheard(behind, []) == behind
+    assert unheard(behind, [(90.0, 99.0), (108.0, 120.0)]) == behind
+    assert unheard(behind, [(104.0, 110.0), (112.0, 115.0)]) == [(100.0, 118.0)]
 
 
 @pytest.mark.parametrize(

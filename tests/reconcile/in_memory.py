@@ -56,11 +56,13 @@ class Operated:
         body = self.server.put(self._path(name), stored(a_manifest(*pools, name=name, **spec), uid=f"uid-of-{name}"))
         self._begin(body)
 
-    def _begin(self, body: Json) -> None:
+    def _begin(self, body: Json, *, ended: bool | None = None) -> None:
         name = body["metadata"]["name"]
         loop = self._loops[Identity(name, "default", body["metadata"]["uid"]).owner_key] = ClusterLoop(
             self.context, body, self.definitions
         )
+        if ended is not None:
+            loop.doubt_copy(ended=ended)
         self.tasks[name] = self.context.supervisor.start(loop.run, kind="cluster", name=name, may_end=True)
 
     def take_over(self) -> None:
@@ -68,6 +70,10 @@ class Operated:
         self.fill_caches()
         for body in self.clusters():
             self._begin(body)
+
+    def begin_late(self, body: Json, *, ended: bool) -> None:
+        """Work for a cluster by a copy of it that is no news, or that came after its end was seen."""
+        self._begin(body, ended=ended)
 
     def clusters(self) -> list[Json]:
         """All clusters that the server has."""
@@ -127,10 +133,14 @@ class Operated:
         return self.server.names("pods")
 
     async def stop(self) -> None:
+        await self.stop_loops()
+        await self.server.close()
+
+    async def stop_loops(self) -> None:
+        """Work for no cluster any more."""
         for task in self.tasks.values():
             task.cancel()
         await asyncio.gather(*self.tasks.values(), return_exceptions=True)
-        await self.server.close()
 
     def _caches(
         self,

@@ -85,6 +85,35 @@ async def test_a_cluster_that_is_gone_gets_nothing_more(happens, ends):  # noqa:
         assert not [said for said in on.server.log[asked:] if said.startswith("POST pods")]
 
 
+@pytest.mark.parametrize("ended", [True, False], ids=["its end was seen", "nobody told of it"])
+async def test_nothing_is_made_from_a_copy_of_a_cluster_that_is_long_gone(ended: bool):
+    """A late event of it, or a list after a watch that broke off, which tells of no deletion."""
+    async with operated() as on:
+        await begun(on)
+        (body,) = on.clusters()
+        on.delete()
+        await on.stop_loops()
+        for pod in on.pods():
+            on.lose(pod)
+        asked = len(on.server.log)
+        on.begin_late(body, ended=ended)
+        async with asyncio.timeout(10):
+            await on.tasks["demo"]
+        assert not [said for said in on.server.log[asked:] if said.startswith("POST")]
+        assert not ended or {said.split()[0] for said in on.server.log[asked:]} == {"GET"}
+
+
+async def test_a_cluster_whose_end_was_seen_wrongly_is_worked_for_again():
+    async with operated() as on:
+        await begun(on)
+        (body,) = on.clusters()
+        await on.stop_loops()
+        on.lose("demo-cpu-worker-0")
+        on.begin_late(body, ended=True)
+        await becomes(on.pods, lambda pods: "demo-cpu-worker-0" in pods)
+        assert not on.loop().came_late
+
+
 def _is_being_deleted(on: Operated) -> None:
     """Somebody deletes the cluster, which a finalizer keeps."""
     path = "/apis/gpudask.dev/v1alpha1/namespaces/default/gpudaskclusters/demo"

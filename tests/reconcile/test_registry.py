@@ -58,6 +58,12 @@ class Loop:
         self.last_count: OwnCount | None = None
         self.inherited: Arrival | None = None
         self.own: OwnCount | None = None
+        self.doubts: list[bool] = []  # of its copy, each as `ended`
+        self.came_late = False
+
+    def doubt_copy(self, *, ended: bool) -> None:
+        self.doubts.append(ended)
+        self.came_late = ended
 
     def resource_changed(self, body: Json) -> None:
         self.copies.append(body["metadata"]["resourceVersion"])
@@ -152,6 +158,62 @@ async def test_a_loop_that_ended_by_itself_is_begun_by_the_next_copy_alone():
     assert await acting() == [], "as far as we know it is gone"
     registry.cluster_changed(body("a", 2))
     assert await acting() == ["a"]
+
+
+async def test_a_loop_that_begins_with_a_copy_that_was_kept_looks_whether_there_is_such_a_cluster():
+    """A list after a watch that broke off tells of no deletion: who stood by meanwhile knows clusters that are gone."""
+    registry = Registry()
+    registry.cluster_changed(body("kept"))
+    registry.lead(context("team"))
+    registry.cluster_changed(body("new"))
+    await acting()
+    assert {loop.uid: loop.doubts for loop in Loop.running} == {"kept": [False], "new": []}
+
+
+async def test_a_late_event_of_a_cluster_that_was_found_gone_brings_nothing_back(monkeypatch: pytest.MonkeyPatch):
+    """Its end stays as it was first seen, and the record is that of the loop which saw it."""
+    now = [1000.0]
+    registry = Registry(lambda: now[0])
+    closing = asyncio.Event()
+
+    async def close(self: Record) -> None:
+        self.ended.append((self._uid, "closes"))
+        await closing.wait()
+
+    monkeypatch.setattr(Record, "close", close)
+    registry.lead(context("team"))
+    registry.cluster_changed(body("a"))
+    await acting()
+    Loop.running[0].over.set()  # it found that out
+    await acting()
+    now[0] += 5.0
+    registry.cluster_changed(body("a", 2))
+    await acting()
+    assert Loop.running[0].doubts == [True]
+    Loop.running[0].over.set()
+    await acting()
+    assert registry.find("team", "a") is None
+    assert Record.ended == [("a", "closes"), ("a", "stopped")]
+    assert registry._last["team/a"].ended == 1000.0
+    closing.set()
+
+
+async def test_a_cluster_that_a_backup_brings_back_has_another_end():
+    now = [1000.0]
+    registry = Registry(lambda: now[0])
+    registry.lead(context("team"))
+    registry.cluster_changed(body("a"))
+    await acting()
+    registry.cluster_deleted(body("a")["metadata"])
+    await acting()
+    now[0] += 500.0
+    registry.cluster_changed(body("a", 2))
+    await acting()
+    (again,) = Loop.running
+    again.came_late = False  # the API server has it
+    registry.cluster_deleted(body("a")["metadata"])
+    await acting()
+    assert Record.ended == [("a", "closed"), ("a", "closed")]
 
 
 async def test_a_namespace_whose_caches_are_not_filled_waits_alone():

@@ -71,6 +71,12 @@ class ClusterLoop:
         is_own = ", and is its own" if self._writer.ledger is not None else ""
         self._note(f"begins: the status {seen}{is_own}; gone: {[(pod.uid, self._told(at)) for pod, at in known]}")
 
+    came_late = False
+
+    def doubt_copy(self, *, ended: bool) -> None:
+        """As the real loop's, which has nothing to doubt: the cluster is there all the time."""
+        assert not ended, "nobody saw it end"
+
     @property
     def last_count(self) -> OwnCount | None:
         """As the real loop's."""

@@ -73,6 +73,16 @@ class ClusterLoop:
         if change is not Change.NONE:
             self.wake()
 
+    def doubt_copy(self, *, ended: bool) -> None:
+        """Look whether the cluster exists before anything is made from its copy; where it `ended` before, at once."""
+        self._copy.mark_doubtful()
+        self._copy.has_older = ended
+
+    @property
+    def came_late(self) -> bool:
+        """Whether the cluster had ended before, and was not found to exist since."""
+        return self._copy.has_older
+
     def hold(self, seconds: float, *, is_gone: bool = False) -> None:
         """Make no pass for so long, unless it is being deleted; 0 ends that. `is_gone`: whether it may not exist."""
         now = self._context.clock()
@@ -216,7 +226,7 @@ class Registry:
     def start_loops(self) -> None:
         """Start loops in the namespaces whose caches have filled meanwhile; first of the clusters that lack pods."""
         for key, body in sorted(self._bodies.items(), key=lambda item: self._has_its_pods(*item)):
-            self._start_loop(key, body)
+            self._start_loop(key, body, is_news=False)
         self._tell_ends()
 
     def _tell_ends(self) -> None:
@@ -260,7 +270,7 @@ class Registry:
         if key in self._loops:
             self._loops[key].resource_changed(body)
         else:
-            self._start_loop(key, body)
+            self._start_loop(key, body, is_news=True)
 
     def cluster_written(self, body: Json) -> None:
         """As `cluster_changed`, of an answer of the API server, which an event of what came after it may overtake."""
@@ -277,7 +287,8 @@ class Registry:
     def cluster_deleted(self, metadata: Mapping[str, Any]) -> None:
         """The cluster with these metadata was deleted: end its loop. What it owned, Kubernetes collects."""
         key = owner_key(metadata["namespace"], metadata["uid"])
-        self._forget(key)
+        loop = self._loops.get(key)
+        self._forget(key, came_late=loop is None or loop.came_late)
         self._cluster_changed(f"{metadata['namespace']}/{metadata['name']}")
         task = self._tasks.get(key)
         if task is not None:
@@ -300,11 +311,15 @@ class Registry:
         if self._held.pop(key, 0.0) > self._clock() and (loop := self._loops.get(key)) is not None:
             loop.hold(0.0)
 
-    def _start_loop(self, key: str, body: Json) -> None:
+    def _start_loop(self, key: str, body: Json, *, is_news: bool) -> None:
+        """Start it. What is no news may be long gone: a list after a watch that broke off tells of no deletion."""
         metadata, context = body["metadata"], self._context
         if not self._leads or key in self._loops or context is None or not context.knows(metadata["namespace"]):
             return
         loop = self._loops[key] = ClusterLoop(context, body, self._definitions)
+        ended = key in self._last or key in self._closed  # then an event comes late, or a backup was restored
+        if ended or not is_news:
+            loop.doubt_copy(ended=ended)
         came, own = self._counts.take(key)
         gone, ahead = self._gone_of(key), context.clock() - self._clock()
         last = LastStatus.of(body, came).shifted(ahead)
@@ -420,15 +435,18 @@ class Registry:
     def _ended(self, key: str, task: asyncio.Task[None]) -> None:
         is_gone = key in self._deleted or not task.cancelled()
         self._deleted.discard(key)
+        came_late = False
         if self._tasks.get(key) is task:
-            self._end_record(self._loops[key].record, key, is_gone=is_gone and self._leads)
-            if self._context is not None and key in self._bodies and (own := self._loops[key].last_count) is not None:
+            loop = self._loops.pop(key)
+            came_late = loop.came_late  # then the record is that of the loop before
+            self._end_record(loop.record, key, is_gone=is_gone and self._leads and not came_late)
+            if self._context is not None and key in self._bodies and (own := loop.last_count) is not None:
                 self._counts.keep(key, own, self._context.clock() - self._clock())
-            del self._loops[key], self._tasks[key]
+            del self._tasks[key]
         if task.cancelled():
             return
         body = self._bodies.get(key)
-        self._forget(key)
+        self._forget(key, came_late=came_late)
         if body is not None:  # its loop has found that out, and no event may ever come
             self._cluster_changed(f"{body['metadata']['namespace']}/{body['metadata']['name']}")
         if task.exception() is not None:
@@ -444,14 +462,15 @@ class Registry:
         assert self._context is not None, "records are of clusters that had a loop, or of a leader"
         task = self._context.supervisor.start(work, kind="record", name=key, may_end=True)
         self._closing.add(task)
-        self._ending[key] = record
+        self._ending.setdefault(key, record)
         task.add_done_callback(self._closing.discard)
-        task.add_done_callback(lambda done: self._ended_record(key, closed=record.is_closed and not done.cancelled()))
+        task.add_done_callback(lambda done: self._ended_record(key, record, ran=not done.cancelled()))
 
-    def _ended_record(self, key: str, *, closed: bool) -> None:
-        """Note that nothing runs for a record any more; one that is `closed` has all, and its pods are forgotten."""
-        self._ending.pop(key, None)
-        if not closed:
+    def _ended_record(self, key: str, record: ClusterRecord, *, ran: bool) -> None:
+        """Note that nothing runs for a record any more; one that is closed has all, and its pods are forgotten."""
+        if self._ending.get(key) is record:
+            del self._ending[key]
+        if not (ran and record.is_closed):
             return
         if self._context is not None:
             self._context.events.forget(key.rpartition("/")[2])
@@ -461,13 +480,13 @@ class Registry:
             del self._closed[next(iter(self._closed))]
         self._gone.forget(key)
 
-    def _forget(self, key: str) -> None:
-        """Forget a cluster that is gone, but for what may have to be told of its end."""
+    def _forget(self, key: str, *, came_late: bool) -> None:
+        """Forget a cluster that is gone, but for what may have to be told of its end; the first, if it `came_late`."""
         body, came = self._bodies.pop(key, None), self._counts.forget(key)
         self._held.pop(key, None)
         if body is not None:
-            self._last.pop(key, None)
-            self._last[key] = LastStatus.of(body, came, self._clock())
+            before, last = self._last.pop(key, None), LastStatus.of(body, came, self._clock())
+            self._last[key] = before if before is not None and came_late else last
             if len(self._last) > _LAST_KEPT:
                 del self._last[next(iter(self._last))]
             name = f"{body['metadata']['namespace']}/{body['metadata']['name']}"
