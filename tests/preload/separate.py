@@ -36,7 +36,7 @@ class Separate:
             **self._env("", NO_DEVICE),
             **env,
         }
-        running = scheduler(self.folder, mount(self.folder / "mounted"), **env)
+        running = scheduler(self.folder, mount(self.folder / "mounted"), "--no-dashboard", **env)  # nobody looks
         self.address, self.url = await self.stack.enter_async_context(running)
         await get(f"{self.url}/demand")
         self.client = await self.connect()

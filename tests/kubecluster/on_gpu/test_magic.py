@@ -3,31 +3,44 @@
 import pandas as pd
 import pytest
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from distributed import Client
 from IPython.core.interactiveshell import InteractiveShell
 
 from gpudask import KubeCluster, KubeClusterError
 from gpudask.kubecluster.on_gpu import cells
 from tests.eventually import eventually
-from tests.kubecluster.on_gpu.conftest import Pods
+from tests.kubecluster.on_gpu.conftest import WORKER, Pods
 
 pytestmark = pytest.mark.dask
-WORKER = "demo-gpu-worker-0-00000"
+
+
+@pytest.fixture(autouse=True)
+def _nobodys_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
 
 
 @pytest.fixture
-def shell(one_gpu: KubeCluster, monkeypatch: pytest.MonkeyPatch, tmp_path) -> Iterator[InteractiveShell]:
+def shell(one_gpu: KubeCluster) -> Iterator[InteractiveShell]:
     """A notebook's shell with the extension and one cluster."""
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    with a_shell(one_gpu) as made:
+        yield made
+
+
+@contextmanager
+def a_shell(cluster: KubeCluster) -> Iterator[InteractiveShell]:
     InteractiveShell.clear_instance()
     made = InteractiveShell.instance()
     assert made.history_manager is not None
     made.history_manager.enabled = False  # nobody's own
-    made.user_ns["cluster"] = one_gpu
+    made.user_ns["cluster"] = cluster
     assert made.run_line_magic("load_ext", "gpudask") is None
-    yield made
-    made.run_line_magic("unload_ext", "gpudask")
-    InteractiveShell.clear_instance()
+    try:
+        yield made
+    finally:
+        made.run_line_magic("unload_ext", "gpudask")
+        InteractiveShell.clear_instance()
 
 
 def cell(shell: InteractiveShell, text: str) -> None:
@@ -139,14 +152,15 @@ def test_a_namespace_without_cells_ends_and_the_next_cell_says_so(shell: Interac
     assert shell.user_ns["b"] == 2
 
 
-def test_the_loss_of_the_worker_names_what_is_lost(shell: InteractiveShell, pods: Pods):
-    cell(shell, "%%gpudask\nimport threading\nlock = threading.Lock()\n")
-    pods.add("demo-gpu-worker-1-00000")
-    pods.kill(WORKER)
-    with pytest.raises(KubeClusterError, match=r"are gone \(lock\)"):
-        cell(shell, "%%gpudask\nlock.acquire()\n")
-    cell(shell, "%%gpudask\nfrom distributed import get_worker\nname = get_worker().name\n")
-    assert shell.user_ns["name"] == "demo-gpu-worker-1-00000"
+def test_the_loss_of_the_worker_names_what_is_lost(own_gpu: KubeCluster, pods: Pods):
+    with a_shell(own_gpu) as shell:
+        cell(shell, "%%gpudask\nimport threading\nlock = threading.Lock()\n")
+        pods.add("demo-gpu-worker-1-00000")
+        pods.kill(WORKER)
+        with pytest.raises(KubeClusterError, match=r"are gone \(lock\)"):
+            cell(shell, "%%gpudask\nlock.acquire()\n")
+        cell(shell, "%%gpudask\nfrom distributed import get_worker\nname = get_worker().name\n")
+        assert shell.user_ns["name"] == "demo-gpu-worker-1-00000"
 
 
 def test_a_cluster_is_found_by_its_name_or_variable_and_bad_options_are_told(shell: InteractiveShell):

@@ -126,7 +126,7 @@ def test_an_error_that_cannot_be_read_here_comes_as_text(one_gpu: KubeCluster):
 
 
 def test_what_it_prints_is_printed_here_and_in_its_log(
-    one_gpu: KubeCluster, pods: Pods, capsys: pytest.CaptureFixture[str]
+    own_gpu: KubeCluster, pods: Pods, capsys: pytest.CaptureFixture[str]
 ):
     def program():
         import sys
@@ -135,7 +135,7 @@ def test_what_it_prints_is_printed_here_and_in_its_log(
         print("two", file=sys.stderr)
         print("three", end="")
 
-    one_gpu.run_on_gpu(program)
+    own_gpu.run_on_gpu(program)
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ("one\nthree", "two\n")
     assert "one" in pods.log("demo-gpu-worker-0-00000")
@@ -191,21 +191,21 @@ def test_it_waits_as_demand_until_the_pool_has_a_worker(pods: Pods):
     assert found == ["demo-gpu-worker-0-00000"]
 
 
-def test_the_loss_of_its_worker_is_an_error_and_it_is_not_run_again(pods: Pods, one_gpu: KubeCluster):
+def test_the_loss_of_its_worker_is_an_error_and_it_is_not_run_again(pods: Pods, own_gpu: KubeCluster):
     def program():
         client = get_client()
         begun = Variable("begun", client=client)
         begun.set([*begun.get(timeout="60s"), where()])
         time.sleep(600)
 
-    with Client(one_gpu) as client:
+    with Client(own_gpu) as client:
         begun = Variable("begun", client=client)
         begun.set([])
         errors: list[BaseException] = []
 
         def call() -> None:
             try:
-                one_gpu.run_on_gpu(program)
+                own_gpu.run_on_gpu(program)
             except KubeClusterError as error:
                 errors.append(error)
 
@@ -220,7 +220,7 @@ def test_the_loss_of_its_worker_is_an_error_and_it_is_not_run_again(pods: Pods, 
         assert list(begun.get()) == ["demo-gpu-worker-0-00000"]
 
 
-def test_ctrl_c_ends_it_there_as_well(one_gpu: KubeCluster, pods: Pods, capsys: pytest.CaptureFixture[str]):
+def test_ctrl_c_ends_it_there_as_well(own_gpu: KubeCluster, pods: Pods, capsys: pytest.CaptureFixture[str]):
     def program():
         print("begun")
         try:
@@ -240,11 +240,11 @@ def test_ctrl_c_ends_it_there_as_well(one_gpu: KubeCluster, pods: Pods, capsys: 
     thread = threading.Thread(target=interrupt)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
-        one_gpu.run_on_gpu(program)
+        own_gpu.run_on_gpu(program)
     is_over.set()
     thread.join()
     eventually(lambda: "it was interrupted" in pods.log("demo-gpu-worker-0-00000"), "it has ended")
-    assert one_gpu.run_on_gpu(where)  # the worker is as before
+    assert own_gpu.run_on_gpu(where)  # the worker is as before
 
 
 async def test_an_asynchronous_cluster_awaits_it(pods: Pods):
@@ -265,14 +265,14 @@ def test_nothing_of_a_run_stays_with_the_scheduler_but_its_last_events_under_one
         assert client.run_on_scheduler(left) == (0, [], [TOPIC])
 
 
-def test_a_worker_that_lends_the_resource_and_has_no_gpu_does_not_run_it(one_gpu: KubeCluster):
+def test_a_worker_that_lends_the_resource_and_has_no_gpu_does_not_run_it(own_gpu: KubeCluster):
     def lend(dask_worker):
         dask_worker.gpudask_lent = {"GPU": 1}
 
-    with Client(one_gpu) as client:
+    with Client(own_gpu) as client:
         client.run(lend)
     with pytest.raises(KubeClusterError, match=r"without a GPU.*wait_for_workers"):
-        one_gpu.run_on_gpu(where)
+        own_gpu.run_on_gpu(where)
 
 
 def test_a_script_runs_as_a_program_does(one_gpu: KubeCluster, tmp_path, capsys: pytest.CaptureFixture[str]):
