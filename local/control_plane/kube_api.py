@@ -22,6 +22,8 @@ _REFUSED = 400
 class KubeApi:
     """An API server, spoken to as the party `identity`; each of its answers may take `answer_seconds`.
 
+    `user`: whom that party impersonates; empty: nobody.
+
     Each request raises LocalClusterError where the server does not answer, or answers that it will not.
     """
 
@@ -29,6 +31,7 @@ class KubeApi:
     pki: Pki
     identity: str = "admin"
     answer_seconds: float = 10
+    user: str = ""
 
     def blocker(self) -> str | None:
         """Tell why the server is not ready; None when it is."""
@@ -59,6 +62,11 @@ class KubeApi:
         _, answer = self._exchange("POST", path + "?dryRun=All&fieldValidation=Strict", manifest, headers)
         return json.loads(answer)
 
+    def answer(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
+        """Send a request as it is. What the server answers: the object, or the Status that tells of it."""
+        sent = None if body is None else json.dumps(body)
+        return json.loads(self._exchange(method, path, sent, {"Content-Type": content_type})[1])
+
     def json_patch(self, path: str, operations: list[dict[str, Any]]) -> None:
         """Change parts of an object."""
         self._send("PATCH", path, json.dumps(operations), "application/json-patch+json")
@@ -83,7 +91,8 @@ class KubeApi:
             address.hostname or "", address.port, timeout=self.answer_seconds, context=context
         )
         try:
-            connection.request(method, path, body, {"User-Agent": "gpudask-local", **(headers or {})})
+            impersonation = {"Impersonate-User": self.user} if self.user else {}
+            connection.request(method, path, body, {"User-Agent": "gpudask-local", **impersonation, **(headers or {})})
             response = connection.getresponse()
             return response.status, response.read()
         except (OSError, http.client.HTTPException) as error:

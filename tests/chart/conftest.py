@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from local.clusters.api_server import ApiServer
+from local.control_plane.kube_api import KubeApi
 from local.host.progress import QUIET
 from local.programs.binaries import HELM, ensure_binary
 from tests.kubectl import Kubectl
@@ -72,8 +73,12 @@ def _rendered(helm: Helm, options: tuple[str, ...]) -> subprocess.CompletedProce
     return helm.run("template", "gpudask", str(CHART), "--namespace", "gpudask-system", *REPOSITORY, *options)
 
 
+@dataclass(frozen=True)
 class Cluster(Kubectl):
-    """kubectl as the administrator of an API server of the test's own."""
+    """kubectl as the administrator of an API server of the test's own, and `api` without one."""
+
+    _: KW_ONLY
+    api: KubeApi
 
     def can(self, verb: str, resource: str, namespace: str, *, name: str = "", part: str = "") -> bool:
         """Whether the operator's service account may; `part` is a subresource."""
@@ -93,7 +98,7 @@ def helm() -> Helm:
 def cluster() -> Iterator[Cluster]:
     server = ApiServer.start(f"chart-{os.getpid()}")
     try:
-        yield Cluster(str(server.kubectl), server.kubeconfig, namespace="")
+        yield Cluster(str(server.kubectl), server.kubeconfig, namespace="", api=server.api)
     finally:
         server.stop()
 
