@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from local.bundle.packing.writing import Item
-from local.errors import LocalClusterError
 from local.host.commands import run
 from local.layout import REPOSITORY, cache_dir
 
@@ -49,19 +50,29 @@ def _go_modules(binaries: list[Path], go: str) -> Iterator[str]:
 
 def _debian_packages(programs: list[Path]) -> Iterator[str]:
     """The packages that the files came with; a file that no package has is left out."""
-    for name in sorted({name for program in programs if (name := _package_of(program))}):
+    for name in sorted(_packages_of(programs)):
         file = _DOCUMENTS / name / "copyright"
         yield _section(f"Debian package {name}", [file.read_text(errors="replace")] if file.exists() else [])
 
 
-def _package_of(program: Path) -> str:
-    """The Debian package of a file; dpkg knows some by the name that they had before /bin became a link to /usr/bin."""
-    for path in (program, Path("/", *program.parts[2:]) if program.parts[1:2] == ("usr",) else program):
-        try:
-            return run(["dpkg", "-S", str(path)]).partition(":")[0]
-        except LocalClusterError:
-            continue
-    return ""
+def _packages_of(programs: list[Path]) -> set[str]:
+    """The Debian packages of files; dpkg knows some by the name that they had before /bin became a link to /usr/bin.
+
+    It is asked once, since it reads the lists of all packages each time.
+    """
+    names = {program: [program, *_before_merge(program)] for program in programs}
+    if not names or not shutil.which("dpkg"):
+        return set()
+    command = ["dpkg", "-S", *(str(name) for either in names.values() for name in either)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # fails where it does not know one
+    lines = (line.rpartition(": ") for line in done.stdout.splitlines())
+    found = {path: packages.partition(":")[0] for packages, _, path in lines if not packages.startswith("diversion ")}
+    owners = (next((found[str(name)] for name in either if str(name) in found), "") for either in names.values())
+    return {name for name in owners if name}
+
+
+def _before_merge(program: Path) -> list[Path]:
+    return [Path("/", *program.parts[2:])] if program.parts[1:2] == ("usr",) else []
 
 
 def _escaped(text: str) -> str:

@@ -11,7 +11,9 @@ import pytest
 
 from local.bundle.packing.pack import gather, write_start
 from local.bundle.packing.writing import write_bundle
+from local.host.lock import exclusive
 from local.host.progress import Steps
+from local.layout import cache_dir
 from local.programs.binaries import KUBERNETES
 
 pytestmark = pytest.mark.api
@@ -25,7 +27,9 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("bundle")
     wanted = (KUBERNETES.module, "etcd", "host", "wheels-tools", "sources")
     items = [item for item in gather(Steps()) if item.archive in wanted]
-    write_bundle(items, directory, part_bytes=16 << 20, preset=0)
+    cache = cache_dir() / "bundles" / "fast-archives"  # what was compressed for an earlier run
+    with exclusive(cache):  # another run of the tests would write the same files
+        write_bundle(items, directory, part_bytes=16 << 20, preset=0, cache=cache)
     write_start(directory / "start.pyz")
     return directory
 
