@@ -30,6 +30,8 @@ TABLES = (
     test_replacing.SEQUENCES,
 )
 RESYNC_SECONDS = 600.0
+CALM_SECONDS = 5
+"""How often to look while only the clock goes on: each look covers what comes until the pass that it asks for."""
 
 
 def decided(seen: Observation, planned: Plan) -> dict[str, Any]:
@@ -49,9 +51,13 @@ def decided(seen: Observation, planned: Plan) -> dict[str, Any]:
 
 def run(world: World, seconds: int) -> None:
     """Let time go on, and look at the moment before the pass that each pass asks for."""
-    for _ in range(seconds):
+    before: Any = None
+    for second in range(seconds):
         world.reconcile()
-        look(world)
+        now = (dict(world.pods), [task.worker for task in world.tasks], world.plan.actions)
+        if now != before or second % CALM_SECONDS == 0:
+            look(world)
+        before = now
         world.elapse(1.0)
 
 

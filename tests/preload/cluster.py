@@ -141,7 +141,7 @@ async def in_time(work, what):
         raise AssertionError(f"not in time: {what}") from late
 
 
-async def until(condition, what=""):
+async def until(condition, what="", *, pause_seconds=0.01):
     """Wait for a condition (a plain or a coroutine function) with a deadline."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while True:
@@ -151,4 +151,4 @@ async def until(condition, what=""):
         if met:
             return met
         assert time.monotonic() < deadline, f"not in time: {what or condition}"
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(pause_seconds)

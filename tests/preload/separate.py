@@ -51,7 +51,7 @@ class Separate:
         for name in names:
             await self.launch(name, **options)
         for name in names:
-            await until(lambda name=name: self.is_running(name), f"worker {name}")
+            await until(lambda name=name: self.is_running(name), f"worker {name}", pause_seconds=0.1)
 
     async def launch(self, name, *, modules=USER_MODULES, nthreads=2, **env):
         has_gpu = name.startswith("gpu")
