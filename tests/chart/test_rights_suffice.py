@@ -224,7 +224,7 @@ async def _recorded(stage: Stage, field: str) -> list[str]:
 
 
 def _administrator(server: ApiServer) -> Cluster:
-    return Cluster(str(server.kubectl), server.kubeconfig, namespace="")
+    return Cluster(str(server.kubectl), server.kubeconfig, namespace="", api=server.api)
 
 
 def _events(server: ApiServer) -> list[dict[str, Any]]:
