@@ -131,11 +131,12 @@ def test_a_pool_without_gpus_has_no_ledger():
 class Operator:
     """One operator after another that counts the GPUs of one cluster, in simulated time.
 
-    `ahead`: by how much the API server's clock is ahead of the present operator's. `unanswered`: as `Seen`'s.
+    `ahead`: by how much the API server's clock is ahead of the present operator's. `unanswered`, `known_at`: as
+    `Seen`'s.
     """
 
     def __init__(self) -> None:
-        self.now, self.ahead, self.unanswered = 1000.0, 0.0, -math.inf
+        self.now, self.ahead, self.unanswered, self.known_at = 1000.0, 0.0, -math.inf, -math.inf
         self.ledger: Ledger | None = None
         self.status = Status()
         self.pods: dict[str, Holder] = {}
@@ -168,7 +169,7 @@ class Operator:
         gone, self.gone = tuple(self.gone), []
         holders = tuple(self.pods.values())
         seen = Seen(holders, self.now, self.says, self.heard_at, gone, ("gpu",), self.ahead, self.unanswered)
-        before = self.ledger
+        seen, before = replace(seen, known_at=self.known_at), self.ledger
         self.ledger = inherit(seen, self.status) if before is None else count(seen, before)
         observation = a_row(self.pods)
         counted = recount(observation, self.ledger, self.now + self.ahead)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gpudask.api.reasons import Cause
-from gpudask.api.status import Status, iso
+from gpudask.api.status import Status, epoch, iso
 from gpudask.planning.ledger.causes import Holder
 from gpudask.planning.ledger.counting import Seen, count
 from gpudask.planning.ledger.takeover import Arrival
@@ -137,6 +137,21 @@ async def test_without_gpus_an_idle_cluster_writes_nothing():
     before = status_writes(bench)
     await bench.run(3000)
     assert status_writes(bench) == before
+
+
+@pytest.mark.parametrize("spec", [None, a_spec(a_pool("gpu", replicas=2, gpu={"count": 1}), protocol="nonsense")])
+async def test_a_count_says_up_to_when_a_watch_has_told_of_pods(spec: Json | None):
+    bench = await placed()
+    await bench.run(20)
+    if spec is not None:
+        bench.edit(spec)
+    await bench.run(1)
+    told = bench.pods.known_at
+    bench.now += 40
+    await bench.passes.reconcile()
+    assert bench.clock.now() - told > 30
+    assert epoch(status(bench).pods_known_at) == pytest.approx(told + bench.clock.server_ahead(), abs=1)
+    assert epoch(status(bench).counted_at) == pytest.approx(bench.clock.now() + bench.clock.server_ahead(), abs=1)
 
 
 # --- a standby ---

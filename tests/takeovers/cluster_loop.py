@@ -36,11 +36,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Where a loop runs. `name`: the operator's. `pods`: its cache, by uid. `begun`: called with each loop."""
+    """Where a loop runs. `name`: the operator's. `pods`: its cache, by uid, and `pods_known_at`: up to when it has all.
+
+    `begun`: called with each loop.
+    """
 
     name: str
     timeline: Timeline
     pods: Mapping[str, Pod]
+    pods_known_at: Callable[[], float]
     begun: Callable[[ClusterLoop], None]
 
 
@@ -117,7 +121,9 @@ class ClusterLoop:
         now, ahead = self._context.clock(), self._context.server_ahead()
         joined = [pod.dask_name for pod in pods]
         gone = self._ends.take(pods, self._at.pods.keys())
-        counted = self._count(Seen(holders_unplanned(pods, joined, {}), now, None, 0.0, gone, (POOL,), ahead))
+        known_at = self._at.pods_known_at()
+        holders = holders_unplanned(pods, joined, {})
+        counted = self._count(Seen(holders, now, gone=gone, pools=(POOL,), server_ahead=ahead, known_at=known_at))
         try:
             soon = finished(self._writer.write_counters(self._copy.cluster(), counted, now + ahead))
         except ApiError as error:

@@ -52,8 +52,9 @@ class Operator:
         self.pods.on_gone, self.pods.on_change = self.registry.pod_gone, self._wake
         self.cluster = ClusterWatch(self._timeline, self._server, self.registry.cluster_changed)
         self._loop: ClusterLoop | None = None
+        watch = self.pods
         self._supervisor = _Supervisor()
-        surroundings = Surroundings(self.name, self._timeline, self.pods.pods, self._begun)
+        surroundings = Surroundings(self.name, self._timeline, self.pods.pods, lambda: watch.known_at, self._begun)
         self._context = a_context(surroundings, _Connection(self, self._server), self._supervisor, clock, ahead)
 
     def kill(self) -> None:

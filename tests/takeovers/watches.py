@@ -45,6 +45,11 @@ class PodWatch:
         """Whether it has listed, and goes on from that."""
         return self._position is not None
 
+    @property
+    def known_at(self) -> float:
+        """When it told anything last, by the operator's clock."""
+        return self._known_at
+
     def expire(self) -> None:
         """Have it list anew."""
         self._position = None
@@ -60,6 +65,7 @@ class PodWatch:
             for event in self._server.pod_events[self._position :]:
                 self._silence.ends(self._known_at, self._clock())
                 if event.type == "DELETED":
+                    self._keep(event.pod)  # the API server tells of its deletion, and then that it is gone
                     self._drop(event.pod.uid)
                 else:
                     self._see(event.pod)
@@ -77,10 +83,13 @@ class PodWatch:
         before = self.pods.get(pod.uid)
         if before is not None and int(before.version) >= int(pod.version):
             return
-        now = self._clock()
+        self._keep(pod)
+        self.on_change()
+
+    def _keep(self, pod: Pod) -> None:
+        before, now = self.pods.get(pod.uid), self._clock()
         since = self._silence.known_since(self._known_at, now)
         self.pods[pod.uid] = on_operator_clock(pod, before, now=now, server_ahead=self._ahead(), since=since)
-        self.on_change()
 
     def _drop(self, uid: str, since: float = 0.0) -> None:
         if (pod := self.pods.pop(uid, None)) is not None:

@@ -230,6 +230,9 @@ class Status(Model):
         list[PoolStatus], Field(default_factory=list, description="each pool in the spec's order, then those removed")
     ]
     counted_at: Annotated[str, Field(description="up to when the GPU-seconds count, as 2026-12-01T18:00:00.000Z")] = ""
+    pods_known_at: Annotated[
+        str, Field(description="up to when who counted them had heard which pods come and go; as countedAt")
+    ] = ""
 
 
 def iso(now: float, *, to: str = "milliseconds") -> str:

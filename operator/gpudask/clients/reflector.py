@@ -429,6 +429,10 @@ class Caches:
         """Whether everything in `namespace` is known."""
         return self._of(namespace).synced.is_set()
 
+    def known_at(self, namespace: str) -> float:
+        """When a list or a watch last told what there is in `namespace`, by the reflectors' clock; 0.0: never."""
+        return self._of(namespace).known_at
+
     def upsert(self, namespace: str, body: Json) -> bool:
         """Keep what one of our own writes returned; whether it could be read."""
         return self._of(namespace).upsert(body)

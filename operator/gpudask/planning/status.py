@@ -5,6 +5,7 @@ And its write priority: forms of it without what changes all the time, by which 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from gpudask.api import addresses
@@ -31,6 +32,7 @@ _SINCE = "; since "  # of a pool's message, as in `degraded.refusal_message`
 _LIVE = {"demand", "start_seconds", "held_seconds", "gpus_busy", "reason", "held", "leaving", "workers"}
 # How pods come and go: many of them in a moment are one write.
 _PROGRESS = {"pods", "ready", "pending", "retiring", "gpus_held"}
+_TIMES = {"counted_at": "", "pods_known_at": ""}  # of the last count, and never a reason to write
 _COUNTERS = {"gpu_seconds_held", "gpu_seconds_used", "owners"}
 
 
@@ -56,6 +58,7 @@ def count_gpus(
         frozenset(pool.name for pool in observation.cluster.spec.pools),
         observation.server_ahead,
         observation.unanswered_at,
+        observation.pods_known_at,
     )
     return inherit(seen, before, came) if counted is None else count(seen, counted)
 
@@ -91,7 +94,7 @@ def report(observation: Observation, plan: Plan, before: Status, counted: Ledger
         scheduler=scheduler,
         summary=_summary(observation, pools, counted),
         pools=pools,
-        counted_at=iso(observation.server_time),
+        **_times(counted, observation.server_time),
     )
     return with_conditions(observation, plan, status, before)
 
@@ -101,7 +104,16 @@ def recount(before: Status, counted: Ledger, server_time: float) -> Status:
     pools = [counted.of(row.name).in_status(row) for row in before.pools if row.name != OTHERS]
     pools += _other_pools(counted)
     summary = before.summary.model_copy(update={"worked": counted.worked()})
-    return before.model_copy(update={"pools": pools, "summary": summary, "counted_at": iso(server_time)})
+    return before.model_copy(update={"pools": pools, "summary": summary} | _times(counted, server_time))
+
+
+def _times(counted: Ledger, server_time: float) -> dict[str, str]:
+    """Up to when a status counts, which is now, and knows of pods."""
+    known_ago = max(0.0, counted.at - counted.known_at)
+    return {
+        "counted_at": iso(server_time),
+        "pods_known_at": iso(server_time - known_ago) if math.isfinite(known_ago) else "",
+    }
 
 
 def _scheduler(observation: Observation, before: SchedulerStatus) -> SchedulerStatus:
@@ -346,7 +358,7 @@ def without_live_values(status: Status) -> Status:
     # A condition's message may count tasks; its status and reason are what changes.
     conditions = [condition.model_copy(update={"message": ""}) for condition in status.conditions]
     scheduler = status.scheduler.model_copy(update={"tasks": 0, "idle_since": "", "disconnected_since": ""})
-    live = {"pools": pools, "conditions": conditions, "scheduler": scheduler, "counted_at": "", "reason": ""}
+    live = {"pools": pools, "conditions": conditions, "scheduler": scheduler, "reason": ""} | _TIMES
     return status.model_copy(update=live | {"summary": status.summary.model_copy(update={"worked": ""})})
 
 
@@ -360,9 +372,9 @@ def without_counters(status: Status) -> Status:
         for pool in status.pools
     ]
     summary = status.summary.model_copy(update={"worked": ""})
-    return status.model_copy(update={"pools": pools, "summary": summary, "counted_at": ""})
+    return status.model_copy(update={"pools": pools, "summary": summary} | _TIMES)
 
 
 def counters(status: Status) -> Status:
     """`status` as it is but for when it was counted: when this changed, it is written now and then."""
-    return status.model_copy(update={"counted_at": ""})
+    return status.model_copy(update=_TIMES)

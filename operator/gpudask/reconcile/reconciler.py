@@ -378,6 +378,7 @@ class Reconciler:
             frozenset(pool.name for pool in writer.status.pools),
             ahead,
             self._context.unanswered_at(),
+            self._context.pods.known_at(self._copy.identity.namespace),
         )
         if writer.ledger is None:
             return inherit(seen, writer.status, writer.came), now + ahead
@@ -485,6 +486,7 @@ def observe(
         network=network_refusal,
         server_ahead=context.server_ahead(),
         unanswered_at=context.unanswered_at(),
+        pods_known_at=context.pods.known_at(cluster.namespace),
         wall_ahead=context.wall_ahead(),
         wanted=written,
     )

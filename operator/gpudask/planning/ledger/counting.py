@@ -82,6 +82,9 @@ class Correction(Protocol):
     def corrected(self, seen: Seen, ledger: Ledger) -> Ledger:
         """`ledger`, which goes on from it, with what `seen` tells late."""
 
+    def as_known(self, seen: Seen, ledger: Ledger) -> Seen:
+        """`seen`, with what the other operator knew of pods and this one was not told yet."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
@@ -89,7 +92,8 @@ class Ledger:
 
     `ended`: the pods whose end the last count saw, by uid, with all their GPU-seconds. `gone`: uid -> when the pod was
     gone, of those that are remembered. `unseen`: the GPUs whose end nobody saw, and of which this count has a guess.
-    `takeover`: from which it goes on, while late news may change what that counted.
+    `takeover`: from which it goes on, while late news may change what that counted. `known_at`: up to when what comes
+    and goes was known to who counted; -inf: nobody said.
     """
 
     at: float
@@ -99,6 +103,7 @@ class Ledger:
     gone: Mapping[str, float] = field(default_factory=dict)
     unseen: int = 0
     takeover: Correction | None = None
+    known_at: float = -math.inf
 
     @property
     def gpus(self) -> int:
@@ -127,7 +132,7 @@ class Seen:
     `holders`: the pods that hold GPUs now. `gone`: those that ended since the last count. `demand`: None while the
     scheduler is silent; `demand_at`: when it answered. `pools`: the names of the spec's, whose counters are kept though
     they hold nothing; of others those with the most GPU-seconds, and the rest under `OTHERS`. `server_ahead`,
-    `unanswered_at`: as `Observation`'s.
+    `unanswered_at`, `known_at`: as `Observation`'s `unanswered_at` and `pods_known_at`.
     """
 
     holders: tuple[Holder, ...]
@@ -138,6 +143,7 @@ class Seen:
     pools: Collection[str] = ()
     server_ahead: float = 0.0
     unanswered_at: float = -math.inf
+    known_at: float = -math.inf
 
     def ended(self) -> Iterable[Gone]:
         """Of `gone` each pod once, since when it was first seen gone; without those that are back."""
@@ -148,6 +154,7 @@ class Seen:
 def count(seen: Seen, before: Ledger) -> Ledger:
     """The ledger up to now, where this process has counted before."""
     before = before if before.takeover is None else before.takeover.corrected(seen, before)
+    seen = seen if before.takeover is None else before.takeover.as_known(seen, before)
     adding = Count(seen, before)
     for holder in seen.holders:
         known = before.pods.get(holder.uid)
@@ -247,8 +254,12 @@ class Count:
     def add_surplus(self, holder: Holder, ended: float, since: float) -> float:
         """Note that a pod which had `ended` was counted until `since`; the GPU-seconds."""
         surplus = holder.gpus * (since - max(ended, holder.placed))
-        self._surplus[holder.pool] += surplus
+        self.add_surplus_seconds(holder.pool, surplus)
         return surplus
+
+    def add_surplus_seconds(self, pool: str, gpu_seconds: float) -> None:
+        """Note GPU-seconds that were counted too much."""
+        self._surplus[pool] += gpu_seconds
 
     def forget(self, uid: str, at: float) -> None:
         """Count a pod no more until it is seen to hold GPUs again."""
@@ -274,7 +285,8 @@ class Count:
                 pools[OTHERS] = pools.get(OTHERS, PoolCount()).with_others(pools[name])
             del pools[name]
         pools = {name: pool for name, pool in pools.items() if totals.get(name, 1.0)}
-        return Ledger(max(self._seen.now, self._before.at), pools, self._pods, self._ended, self._remembered())
+        ledger = Ledger(max(self._seen.now, self._before.at), pools, self._pods, self._ended, self._remembered())
+        return replace(ledger, known_at=max(self._before.known_at, min(self._seen.known_at, self._seen.now)))
 
     def _remembered(self) -> dict[str, float]:
         """The pods that are gone, the last ones; and all that are still seen as gone, or they would count anew."""

@@ -4,10 +4,17 @@ A status has the GPUs that a pool held as it was counted, and not whose: pods ar
 may be old, as where a watch is behind: pods that got their nodes before are not there yet, and others are that had
 ended. Such news is told within a minute. Then the same takeover is made once more with it. What that counts less is
 left out of what is counted next, and what it counts more is added.
+
+Who counted may have been behind as well, as where its own watch was cut. So a status says up to when pods were known to
+it (`podsKnownAt`): those that got their nodes later were not counted and count from then, those that ended later were
+counted for too long, and those that had ended before were not counted. Where it knew more than this operator does, this
+one is behind: of its pods those have gone for which the status has no GPUs, and GPUs for which it has no pod are held
+by pods of which it will be told. Until then it counts as the status has it.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 
@@ -24,6 +31,8 @@ _STAMP_SECONDS = 1.0  # by which a stamp may be off: it has whole seconds, and a
 _WRITE_SECONDS, _CLOCKS_SECONDS = 30.0, 0.2
 _BEHIND_SECONDS = 30.0  # for how long another operator may have counted a pod that had ended: its watch was behind
 _LATE_SECONDS = 60.0  # after a takeover, in which news of a time before it may be told
+_UNHEARD_SECONDS = 120.0  # for which a watch may have told nothing to who counted; beyond that some clock is wrong
+_UNTOLD = "untold/"  # before a pool's name: the uid of what holds GPUs of pods that are known to who counted alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +66,9 @@ def inherit(seen: Seen, status: Status, came: Arrival | None = None, *, gone_by:
     since = _counted_since(None if written is None else written - seen.server_ahead, came)
     since = _NEVER if since is None else min(since, seen.now)
     before = Ledger(since, {row.name: PoolCount.of(row) for row in status.pools})
+    known = epoch(status.pods_known_at)
+    if written is not None and known is not None:
+        before = replace(before, known_at=since - min(max(0.0, written - known), _UNHEARD_SECONDS))
     stamped = written if came is None else None
     return Takeover(seen, before, stamped, seen.now if gone_by is None else min(gone_by, seen.now)).ledger()
 
@@ -75,25 +87,56 @@ class Takeover:
 
     def ledger(self) -> Ledger:
         """The ledger up to then."""
-        matching = _Matching(self.seen, self.before)
-        for holder in sorted(self.seen.holders, key=lambda each: each.placed):
-            # Both by Kubernetes' clocks, where neither was seen: ours may have learned of them only since.
-            by_stamps = self.written is not None and holder.stamp
-            earlier = self.before.at - holder.placed
-            matching.hold(holder, self.written - holder.stamp if by_stamps and self.written is not None else earlier)
-        for gone in sorted(self.seen.ended(), key=lambda each: _doubt(each, self.before.at)):
+        matching = _Matching(self.seen, self.before, is_behind=self._is_behind(self.seen))
+        there = [(holder, self._earlier(holder)) for holder in sorted(self.seen.holders, key=lambda each: each.placed)]
+        for holder, earlier in there:
+            if earlier >= _STAMP_SECONDS:
+                matching.hold(holder, earlier)
+        for gone in sorted(self.seen.ended(), key=lambda each: _doubt(each, matching.known_at)):
             matching.end(gone)
+        for holder, earlier in there:
+            if earlier < _STAMP_SECONDS:  # it may have got its node after the count
+                matching.hold(holder, earlier)
         return replace(matching.ledger(self.gone_by), takeover=self)
+
+    def as_known(self, seen: Seen, ledger: Ledger) -> Seen:
+        """`seen`; while that is behind without pods that have gone, and with what holds the GPUs of untold ones."""
+        if not self._is_behind(seen):
+            return seen
+        untold = tuple(each.holder for uid, each in ledger.pods.items() if uid.startswith(_UNTOLD))
+        return replace(seen, holders=(*(each for each in seen.holders if each.uid not in self._left(ledger)), *untold))
+
+    def _left(self, ledger: Ledger) -> set[str]:
+        """The pods that were there as far as was told here, and had gone by what `ledger` goes on from."""
+        there = {holder.uid for holder in self.seen.holders}
+        return there - ledger.pods.keys() if self._is_behind(self.seen) else set()
+
+    def _is_behind(self, seen: Seen) -> bool:
+        """Whether who counted knew of pods what was not told here."""
+        return math.isfinite(seen.known_at) and seen.known_at < self.before.known_at - _CLOCKS_SECONDS
+
+    def _earlier(self, holder: Holder) -> float:
+        """How many seconds before the count it got its node."""
+        # Both by Kubernetes' clocks, where neither was seen: ours may have learned of them only since.
+        if self.written is not None and holder.stamp:
+            return self.written - holder.stamp - _STAMP_SECONDS / 2
+        return self.before.at - holder.placed
 
     def corrected(self, seen: Seen, ledger: Ledger) -> Ledger:
         """`ledger`, which goes on from this takeover, with what is told only now of the time before it."""
-        if seen.now - self.seen.now > _LATE_SECONDS:
+        was_behind, left = self._is_behind(self.seen), self._left(ledger)
+        if self._is_behind(seen):
+            return ledger
+        if seen.now - self.seen.now > _LATE_SECONDS and not was_behind:
             return replace(ledger, takeover=None)
         there = {holder.uid: holder for holder in self.seen.holders}
         known = there.keys() | {gone.uid for gone in self.seen.gone} | ledger.pods.keys() | ledger.gone.keys()
         came = [each for each in seen.holders if each.uid not in known and each.placed < self.seen.now]
         went: list[Gone] = []
         for gone in seen.ended():
+            if gone.uid in left:
+                went.append(gone)
+                continue
             if gone.uid in known:
                 may_be_late = gone.at < self.seen.now or gone.may_be_of(self.before.at)
                 is_late = gone.uid in there and gone.uid in ledger.pods and may_be_late
@@ -103,26 +146,29 @@ class Takeover:
                 went.append(gone)
             elif is_late and gone.gpus:
                 came.append(gone.holder)
-        return self._with(came, went, ledger) if came or went else ledger
+        return self._with(came, went, ledger, seen.known_at) if came or went or was_behind else ledger
 
-    def _with(self, came: list[Holder], went: list[Gone], ledger: Ledger) -> Ledger:
+    def _with(self, came: list[Holder], went: list[Gone], ledger: Ledger, known_at: float) -> Ledger:
         """`ledger` with pods that `came` before this takeover and are there, and others that `went` before it."""
         uids = {gone.uid for gone in went}
         holders = (*(each for each in self.seen.holders if each.uid not in uids), *came)
-        again = replace(self, seen=replace(self.seen, holders=holders, gone=(*self.seen.gone, *went)))
+        gone_by_now = (*self.seen.gone, *went)
+        again = replace(self, seen=replace(self.seen, holders=holders, gone=gone_by_now, known_at=known_at))
         old, new = self.ledger(), again.ledger()
         more: defaultdict[str, float] = defaultdict(float)  # pool -> GPU-seconds up to the last count
         rests: defaultdict[str, Cause] = defaultdict(lambda: Cause.STARTING)
         for name in old.pools.keys() | new.pools.keys():
             more[name] = _total(new.of(name)) - _total(old.of(name))
         pods = dict(ledger.pods)
-        for holder in came:
+        for uid in new.pods.keys() - old.pods.keys():
+            holder = new.pods[uid].holder
             more[holder.pool] += holder.gpus * (ledger.at - self.seen.now)
-            pods[holder.uid] = PodCount(holder, {}, {}, is_inherited=True)
+            pods[uid] = PodCount(holder, {}, {}, is_inherited=True)
             rests[holder.pool] = holder.rest
-        for gone in went:
-            if pods.pop(gone.uid, None) is not None:
-                more[gone.pool] -= gone.gpus * (ledger.at - max(self.seen.now, new.gone[gone.uid]))
+        for uid in old.pods.keys() - new.pods.keys():
+            if (known := pods.pop(uid, None)) is not None:
+                until = max(self.seen.now, new.gone.get(uid, self.seen.now))
+                more[known.holder.pool] -= known.holder.gpus * (ledger.at - until)
         pools = {**ledger.pools, **{name: _with_more(ledger.of(name), more[name], rests[name]) for name in more}}
         left = dict(ledger.gone) | {gone.uid: new.gone[gone.uid] for gone in went}
         return replace(ledger, pools=pools, pods=pods, gone=left, takeover=again)
@@ -180,8 +226,11 @@ class _Matching:
     What no pod is found for was gone before anybody saw that.
     """
 
-    def __init__(self, seen: Seen, before: Ledger) -> None:
+    def __init__(self, seen: Seen, before: Ledger, *, is_behind: bool) -> None:
         self._now, self._before, self._unanswered_at = seen.now, before, seen.unanswered_at
+        self._is_told, self._is_behind = math.isfinite(before.known_at), is_behind
+        self.known_at = before.known_at if self._is_told else before.at
+        self._has_missed = False  # whether who counted had not heard of something by then
         self._count = Count(seen, before)
         self._room = Counter({name: sum(pool.gpus.values()) for name, pool in before.pools.items()})
         self._rests: defaultdict[str, Counter[Cause]] = defaultdict(Counter)  # pool -> causes of these pods' GPUs now
@@ -191,10 +240,15 @@ class _Matching:
     def hold(self, holder: Holder, earlier: float) -> None:
         """Count a pod that holds its GPUs, and got its node so many seconds before `before`."""
         since, pool = self._before.at, holder.pool
-        if self._was_counted(holder, earlier):
+        if self._came_later(earlier):
+            self._was_unheard(earlier)
+            self._count.hold(holder, None, holder.placed)
+        elif self._was_counted(holder, earlier):
             self._rests[pool][holder.rest] += holder.gpus
             self._gap[pool] += holder.gpus * (self._now - since)
             self._count.take_over(holder)
+        elif self._is_behind:
+            self._count.forget(holder.uid, since)
         else:
             self._count.hold(holder, None, _begun(holder, since, self._before.of(pool)))
 
@@ -202,13 +256,19 @@ class _Matching:
         """Count a pod that holds its GPUs no more."""
         since, holder, pool = self._before.at, gone.holder, self._before.of(gone.pool)
         earlier = since - gone.placed
-        if gone.may_be_of(since):
+        if self._came_later(earlier):
+            self._was_unheard(earlier)
+            self._count.end(holder, None, gone.placed, gone.at)
+        elif self._is_told and gone.at + gone.doubt_seconds <= self.known_at + _STAMP_SECONDS / 2:
+            self._count.forget(gone.uid, gone.at)  # as who counted knew
+        elif gone.may_be_of(since):
             # What is known to have been there then comes first; where no room is left, it had gone.
             until = (since + gone.at + gone.doubt_seconds) / 2 if self._was_counted(holder, earlier) else since
             self._gap[gone.pool] += gone.gpus * (min(until, self._now) - since)
             self._count.forget(gone.uid, until)
         elif gone.at <= since:
-            if since - gone.at <= _STAMP_SECONDS:
+            if self._is_told or since - gone.at <= _STAMP_SECONDS:
+                self._was_unheard(since - gone.at)
                 if self._was_counted(holder, earlier):  # it went as this was counted: it is nobody's half gap
                     self._count.add_surplus(holder, gone.at, since)
             elif not gone.is_there and since - gone.at <= _BEHIND_SECONDS:
@@ -217,7 +277,7 @@ class _Matching:
         elif self._was_counted(holder, earlier):
             self._gap[gone.pool] += gone.gpus * (gone.at - since)
             self._count.forget(gone.uid, gone.at)
-        elif _had_ended(gone, since, pool):
+        elif self._is_told or _had_ended(gone, since, pool):
             self._count.forget(gone.uid, gone.at)
         else:
             self._count.end(holder, None, _begun(gone, since, pool), gone.at)
@@ -228,16 +288,38 @@ class _Matching:
         All of that before the API server last was found to answer nobody: in such a time no pod can go.
         """
         since = self._before.at
-        there = min(max(since, self._unanswered_at), max(since, gone_by))
+        # Where who counted is known to have missed something, its watch told nothing since then, and not for quiet.
+        known = min(since, self.known_at) if self._has_missed else since
+        there = min(max(known, self._unanswered_at), max(since, gone_by))
         for gone in sorted(self._late, key=lambda each: -each.at):
             if self._was_counted(gone.holder, since - gone.placed):
                 self._count.add_surplus(gone.holder, gone.at, since)
         for name, left in (+self._room).items():
-            self._gap[name] += left * ((there + max(since, gone_by)) / 2 - since)
+            if self._is_behind:
+                self._hold_untold(name, left)
+                continue
+            gpu_seconds = left * ((there + max(since, gone_by)) / 2 - since)
+            self._gap[name] += max(0.0, gpu_seconds)
+            self._count.add_surplus_seconds(name, max(0.0, -gpu_seconds))
         for name, gpu_seconds in self._gap.items():
             if gpu_seconds:  # pods without GPUs take no room, and have no causes
                 self._count.add_gap(name, self._before.of(name).gpus or self._rests[name], gpu_seconds)
-        return replace(self._count.ledger(), unseen=(+self._room).total())
+        return replace(self._count.ledger(), unseen=0 if self._is_behind else (+self._room).total())
+
+    def _hold_untold(self, pool: str, gpus: int) -> None:
+        """Count GPUs of pods that are known to who counted alone: they hold them, as far as anybody knows."""
+        since, causes = self._before.at, self._before.of(pool).gpus
+        name, rest = f"{_UNTOLD}{pool}", max(causes, key=lambda cause: causes[cause])
+        self._gap[pool] += gpus * (self._now - since)
+        self._count.take_over(Holder(name, pool, name, gpus, since, rest))
+
+    def _was_unheard(self, earlier: float) -> None:
+        """Note what happened so many seconds before the count, and was not known to who counted."""
+        self._has_missed |= self._is_told and earlier > _STAMP_SECONDS
+
+    def _came_later(self, earlier: float) -> bool:
+        """Whether who counted did not know yet of a pod that got its node so many seconds before."""
+        return self._is_told and earlier < self._before.at - self.known_at - _STAMP_SECONDS / 2
 
     def _was_counted(self, holder: Holder, earlier: float) -> bool:
         """Whether a pod that got its node so many seconds before is one of those that held the GPUs; it takes room."""

@@ -51,6 +51,7 @@ class Observation:
 
     `server_ahead`, `wall_ahead`: by how many seconds the API server's clock, and this machine's, are ahead of it.
     `unanswered_at`: when the API server last was found to answer nobody; no object of it changed just before.
+    `pods_known_at`: when a watch last told anything of pods, and so up to when they are known; -inf: that is unknown.
     `demand` is None while the scheduler does not answer; `demand_at`: when it did. `scheduler_since`: since when
     this scheduler process is known. `preload_unavailable`: the scheduler answers, but its preload does not, and never
     will.
@@ -86,6 +87,7 @@ class Observation:
     network: str | None = None
     server_ahead: float = 0.0
     unanswered_at: float = -math.inf
+    pods_known_at: float = -math.inf
     wall_ahead: float = 0.0
     wanted: Spec | None = None
     _by_pool: dict[str, list[Pod]] = field(default_factory=dict, init=False, repr=False, compare=False)
