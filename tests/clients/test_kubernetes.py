@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from gpudask.api import Json
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import pytest
 
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
+from gpudask.planning.observed.parser import parse_pod
 from tests.builders import a_manifest
 from tests.kubectl import Kubectl
 
@@ -113,3 +116,32 @@ async def test_no_server_is_an_error_of_ours(in_namespace: Kubectl):
         assert api.clock.now() - 60 < api.clock.unanswered_at() <= api.clock.now()
     finally:
         await api.close()
+
+
+@pytest.mark.parametrize("asked_before", [False, True])
+async def test_a_pod_that_is_removed_is_stamped_with_that_time_which_is_told_before_its_end(
+    api: Kubernetes, in_namespace: Kubectl, asked_before: bool
+):
+    """So is one whose deletion with some grace was asked for before, as the kubelet's is: with the last time of all."""
+    made = await api.create(pod(in_namespace.namespace, nodeName="n", terminationGracePeriodSeconds=30))
+    path = f"/api/v1/namespaces/{in_namespace.namespace}/pods"
+    if asked_before:
+        await api.delete_pod(in_namespace.namespace, "p", uid=made["metadata"]["uid"])
+    asked_at = await server_time(api)
+    async with asyncio.timeout(30):
+        while (before := await server_time(api)) == asked_at:
+            await asyncio.sleep(0.1)
+    await api.request("DELETE", f"{path}/p", body={"gracePeriodSeconds": 0})
+    query = {"watch": "true", "resourceVersion": made["metadata"]["resourceVersion"], "timeoutSeconds": "3"}
+    told = [event async for event in api.stream(path, query=query)]
+    assert [event["type"] for event in told] == [*["MODIFIED"] * (1 + asked_before), "DELETED"]
+    for event in told[-2:]:
+        removed = parse_pod(event["object"])
+        assert (removed.grace_seconds, removed.finalizers) == (0.0, ())
+        assert before <= removed.delete_by <= await server_time(api)
+
+
+async def server_time(api: Kubernetes) -> float:
+    """The API server's time in whole seconds, as it stamps."""
+    response = await api._send("GET", "/version", {}, limit=10.0)
+    return parsedate_to_datetime(response.headers["Date"]).timestamp()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gpudask.planning.ledger.causes import Gone
 from gpudask.planning.observed.pods import Ended, Pod, Retirement
 from gpudask.planning.observed.pods import on_operator_clock
 
@@ -64,6 +65,32 @@ def test_a_deleted_pod_has_its_grace_from_when_that_was_first_seen(off: float):
     shorter = on_operator_clock(replace(deleted, grace_seconds=1.0), first, now=T + 5)
     assert shorter.delete_by == T + 1
     assert on_operator_clock(deleted, None, now=T + 500).delete_by == T + 530  # nobody knows how long it has had
+
+
+def removed(**of: Any) -> Pod:
+    return stamped(**{"placed": T, "delete_by": T + 10, "grace_seconds": 0.0} | of)
+
+
+def test_a_pod_that_is_deleted_without_any_grace_was_removed_then_however_late_that_is_told():
+    there = on_operator_clock(stamped(placed=T), None, now=T)
+    assert there.removed_at == 0.0
+    assert on_operator_clock(removed(), there, now=T + 10.4, since=T + 9).removed_at == T + 10.4
+    late = on_operator_clock(removed(), there, now=T + 60, since=T + 1)
+    assert late.removed_at == T + 10.5
+    assert on_operator_clock(removed(), late, now=T + 61, since=T + 60, server_ahead=3600.0).removed_at == T + 10.5
+    assert on_operator_clock(removed(delete_by=T - 3600), there, now=T + 60, since=T + 30).removed_at >= T - 0.5
+
+
+@pytest.mark.parametrize("of", [{"grace_seconds": 30.0}, {"finalizers": ("example.com/keep",)}])
+def test_a_pod_that_has_grace_left_or_that_somebody_keeps_is_not_removed(of: dict[str, Any]):
+    there = on_operator_clock(stamped(placed=T), None, now=T)
+    assert on_operator_clock(removed(**of), there, now=T + 60).removed_at == 0.0
+
+
+def test_a_pod_holds_its_gpus_until_it_was_removed_where_no_kubelet_has_said_that_it_ended():
+    gone = Gone.of(stamped(placed=T, removed_at=T + 10.5), T + 60)
+    assert (gone.at, gone.is_stamped) == (T + 10.5, True)
+    assert Gone.of(stamped(placed=T, removed_at=T + 10.5, finished_at=T + 8.5), T + 60).at == T + 8.5
 
 
 def test_what_is_not_there_stays_away():

@@ -75,7 +75,7 @@ class Pods:
     def _delete(self, uid: str) -> None:
         if (pod := self._server.pods.get(uid)) is not None:
             self._timeline.note(f"{uid} is deleted")
-            self._server.put_pod("DELETED", pod)
+            self._server.put_pod("DELETED", replace(pod, delete_by=self._stamp()))  # without any grace
 
     def _stamp(self) -> float:
         return float(int(self._timeline.wall))

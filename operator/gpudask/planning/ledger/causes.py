@@ -67,7 +67,7 @@ class Gone:
     @classmethod
     def of(cls, pod: Pod, at: float) -> Gone:
         """A pod that was found to be gone at a time, and as it was last seen."""
-        placed, ended = pod.placed or pod.created, pod.finished_at
+        placed, ended = pod.placed or pod.created, pod.finished_at or pod.removed_at
         gone = cls(pod.uid, pod.pool, pod.dask_name, pod.gpus, placed, ended or at, is_stamped=bool(ended))
         there_at = max(pod.there_at, placed)
         if not pod.there_at or ended or at <= there_at:

@@ -75,7 +75,8 @@ class Pod:
     its node or another pod ended it, as a spot preemption does, and not itself. `made_with`: of a scheduler; None where
     an older operator made it. `disruption`: the reason of its condition DisruptionTarget, where that holds.
     `status_reason`, `status_message`: the kubelet's, of a pod as a whole. `there_at`: of one that is gone, as a list
-    alone has shown, when it was last known to be there; else 0.0.
+    alone has shown, when it was last known to be there; else 0.0. `removed_at`: when the API server was asked to delete
+    it without any grace, as the kubelet does once it has ended: then it is gone, unless a finalizer keeps it; else 0.0.
     """
 
     uid: str
@@ -113,6 +114,7 @@ class Pod:
     status_message: str = ""
     stamps: tuple[float, ...] = ()
     there_at: float = 0.0
+    removed_at: float = 0.0
 
     @property
     def deleting(self) -> bool:
@@ -201,6 +203,7 @@ def on_operator_clock(
         retirement=replace(pod.retirement, at=drains) if pod.retirement is not None else None,
         delete_by=_delete_by(pod, before, now),
         finished_at=_finished_at(pod, before, now, _moment(pod.finished_at, server_ahead, max(since, placed), now)),
+        removed_at=_removed_at(pod, before, _moment(pod.delete_by, server_ahead, max(since, placed), now)),
         stamps=stamps,
     )
 
@@ -237,6 +240,17 @@ def _finished_at(pod: Pod, before: Pod | None, now: float, stamp: float) -> floa
     if not pod.finished:
         return 0.0
     return before.finished_at if before is not None and before.finished_at else stamp or now
+
+
+def _removed_at(pod: Pod, before: Pod | None, stamp: float) -> float:
+    """When a pod was removed, as it was first known; `stamp`: its deletion's, on the operator's clock.
+
+    Where no grace is left the API server stamps the deletion with the time at which it removes the pod, and tells that
+    just before it tells of its end. A finalizer puts the end off.
+    """
+    if not pod.deleting or pod.grace_seconds or pod.finalizers:
+        return 0.0
+    return before.removed_at if before is not None and before.removed_at else stamp
 
 
 def _delete_by(pod: Pod, before: Pod | None, now: float) -> float:
