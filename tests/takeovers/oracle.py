@@ -46,7 +46,9 @@ class Oracle:
 
     def _see_status(self, writer: str, status: Json) -> None:
         (row,) = (row for row in status["pools"] if row["name"] == POOL)
-        held, counted_at = row.get("gpuSecondsHeld", 0.0), epoch(status["countedAt"])
+        # What was too much, and is left out of what is counted next, is known to be so; as a record has it.
+        held = row.get("gpuSecondsHeld", 0.0) - row.get("gpuSecondsSurplus", 0.0)
+        counted_at = epoch(status["countedAt"])
         assert counted_at is not None, "each count says up to when"
         lived = sum(each.gpu_seconds(counted_at)[1] for each in self._lifetimes.pods.values())
         text = f"{writer} wrote {held:.1f} GPU-seconds up to {counted_at - EPOCH:.1f}, {row.get('gpusHeld', 0)} GPUs"
