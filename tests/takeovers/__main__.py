@@ -18,12 +18,15 @@ def main() -> int:
     parser.add_argument(
         "--show", type=int, metavar="SEED", help="print the course of this one, and where its error jumps"
     )
+    parser.add_argument(
+        "--outages", action="store_true", help="where the API server hangs it works for nobody, and no pod changes"
+    )
     args = parser.parse_args()
     if args.show is not None:
-        return _show(args.show)
+        return _show(args.show, outages=args.outages)
     wrong, gap = 0, 0.0
     for seed in range(args.seed, args.seed + args.histories):
-        outcome = play(seed)
+        outcome = play(seed, outages=args.outages)
         gap += outcome.gap
         if outcome.wrong:
             wrong += 1
@@ -33,8 +36,8 @@ def main() -> int:
     return 1 if wrong else 0
 
 
-def _show(seed: int) -> int:
-    outcome = play(seed)
+def _show(seed: int, *, outages: bool) -> int:
+    outcome = play(seed, outages=outages)
     for text in outcome.told():
         print(text)
     print(f"{'WRONG' if outcome.wrong else 'right'} seed {seed}: {outcome.wrong or f'gap {100 * outcome.gap:.2f}%'}")

@@ -48,11 +48,14 @@ class PodEvent:
 class ApiServer:
     """`cluster`: the resource. `pods`: those that exist, by uid, as stamped. `*_events`: all that ever happened.
 
+    `outages`: while it hangs it works for nobody, and no pod changes; else it hangs for the operators alone.
+
     `on_pod` is called with each event of a pod, and `on_status` with who wrote which status; both at once.
     """
 
-    def __init__(self, timeline: Timeline) -> None:
+    def __init__(self, timeline: Timeline, *, outages: bool = False) -> None:
         self._timeline = timeline
+        self.outages = outages
         self.hangs_until = self.behind_until = self.loses_until = self.refuses_until = 0.0
         self.lease = Lease()
         self._version = 1
@@ -71,6 +74,11 @@ class ApiServer:
     def answers(self) -> bool:
         """Whether the server answers, and does not hang."""
         return self._timeline.now >= self.hangs_until
+
+    @property
+    def works(self) -> bool:
+        """Whether pods can change."""
+        return self.answers or not self.outages
 
     def put_pod(self, kind: str, pod: Pod) -> None:
         """Store a pod, or remove it, by an event of that type."""

@@ -7,7 +7,7 @@ no pods. It is made by the real registry, which hands it what is known of the st
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
@@ -38,13 +38,14 @@ T = TypeVar("T")
 class Surroundings:
     """Where a loop runs. `name`: the operator's. `pods`: its cache, by uid, and `pods_known_at`: up to when it has all.
 
-    `begun`: called with each loop.
+    `unanswered_at`: as `Clock`'s. `begun`: called with each loop.
     """
 
     name: str
     timeline: Timeline
     pods: Mapping[str, Pod]
     pods_known_at: Callable[[], float]
+    unanswered_at: Callable[[], float]
     begun: Callable[[ClusterLoop], None]
 
 
@@ -121,9 +122,9 @@ class ClusterLoop:
         now, ahead = self._context.clock(), self._context.server_ahead()
         joined = [pod.dask_name for pod in pods]
         gone = self._ends.take(pods, self._at.pods.keys())
-        known_at = self._at.pods_known_at()
-        holders = holders_unplanned(pods, joined, {})
-        counted = self._count(Seen(holders, now, gone=gone, pools=(POOL,), server_ahead=ahead, known_at=known_at))
+        seen = Seen(holders_unplanned(pods, joined, {}), now, gone=gone, pools=(POOL,), server_ahead=ahead)
+        unanswered_at, known_at = self._context.unanswered_at(), self._at.pods_known_at()
+        counted = self._count(replace(seen, unanswered_at=unanswered_at, known_at=known_at))
         try:
             soon = finished(self._writer.write_counters(self._copy.cluster(), counted, now + ahead))
         except ApiError as error:
@@ -202,6 +203,7 @@ def a_context(
         supervisor=supervisor,
         clock=clock,
         server_ahead=ahead,
+        unanswered_at=surroundings.unanswered_at,
         knows=lambda _namespace: True,
         pods=SimpleNamespace(owned=lambda _key: nobody),
         schema=SimpleNamespace(fit=lambda body: body),

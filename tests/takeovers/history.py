@@ -44,10 +44,10 @@ class Outcome:
                 last = line.error
 
 
-def play(seed: int) -> Outcome:
-    """Play the history of a seed, and judge it."""
+def play(seed: int, *, outages: bool = False) -> Outcome:
+    """Play the history of a seed, and judge it; `outages`: as `ApiServer`'s."""
     timeline = Timeline(seed)
-    server = ApiServer(timeline)
+    server = ApiServer(timeline, outages=outages)
     oracle = Oracle(timeline, server)
     pods = Pods(timeline, server)
     operators = [Operator(name, timeline, server) for name in ("A", "B")]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpudask.api import Json
+from gpudask.clients.clock import Clock
 from gpudask.clients.errors import ApiError
 from gpudask.reconcile.loop import Registry
 from tests.takeovers.api_server import ApiServer
@@ -20,6 +21,7 @@ _START_SECONDS = (0.5, 2.0)
 # The election: how long a renewal lasts, how often it is tried and how often that succeeds, and how long a standby sees
 # none until it leads.
 _LEASE_SECONDS, _RENEW_SECONDS, _RENEWED, _TAKE_SECONDS = 6.0, 1.0, 0.9, 9.0
+_GIVEN_UP_SECONDS = 3.0  # after which a request without an answer fails; in an outage one does in each step
 
 
 class Operator:
@@ -48,13 +50,21 @@ class Operator:
         clock = lambda: self._timeline.wall + off  # noqa: E731 - its type is known
         ahead = lambda: _ESTIMATE_OFF_SECONDS - off  # noqa: E731 - its type is known
         self.registry = Registry(lambda: self._timeline.now + started)
-        self.pods = PodWatch(self._timeline, self._server, clock, ahead)
+        self._answers = Clock(clock, clock)
+        self.pods = PodWatch(self._timeline, self._server, clock, ahead, self._answers.unanswered_at)
         self.pods.on_gone, self.pods.on_change = self.registry.pod_gone, self._wake
         self.cluster = ClusterWatch(self._timeline, self._server, self.registry.cluster_changed)
         self._loop: ClusterLoop | None = None
         watch = self.pods
         self._supervisor = _Supervisor()
-        surroundings = Surroundings(self.name, self._timeline, self.pods.pods, lambda: watch.known_at, self._begun)
+        surroundings = Surroundings(
+            self.name,
+            self._timeline,
+            self.pods.pods,
+            lambda: watch.known_at,
+            self._answers.unanswered_at,
+            self._begun,
+        )
         self._context = a_context(surroundings, _Connection(self, self._server), self._supervisor, clock, ahead)
 
     def kill(self) -> None:
@@ -91,8 +101,11 @@ class Operator:
         if not self.is_alive or now < self.frozen_until or now < self._ready_at:
             return
         if self._server.answers:
+            self._answers.response_received(None, self._answers.request_sent())
             self.pods.read()
             self.cluster.read()
+        elif self._server.outages and now - self._ready_at >= _GIVEN_UP_SECONDS:
+            self._answers.response_missed(self._answers.request_sent() - _GIVEN_UP_SECONDS)
         self._is_synced = self._is_synced or (self.pods.is_synced and self.cluster.is_synced)
         if not self._is_synced:
             return

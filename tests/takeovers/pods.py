@@ -28,7 +28,7 @@ class Pods:
     def change(self) -> None:
         """Make or end a pod, where it is time."""
         chance, now = self._timeline.chance, self._timeline.now
-        if now < self._next_at:
+        if now < self._next_at or not self._server.works:
             return
         self._next_at = now + chance.expovariate(1 / _MEAN_SECONDS)
         running = [uid for uid, pod in self._server.pods.items() if not pod.finished]
@@ -73,7 +73,9 @@ class Pods:
         self._timeline.later(self._timeline.now + seconds, lambda: self._delete(uid))
 
     def _delete(self, uid: str) -> None:
-        if (pod := self._server.pods.get(uid)) is not None:
+        if not self._server.works:
+            self._timeline.later(self._server.hangs_until, lambda: self._delete(uid))
+        elif (pod := self._server.pods.get(uid)) is not None:
             self._timeline.note(f"{uid} is deleted")
             self._server.put_pod("DELETED", replace(pod, delete_by=self._stamp()))  # without any grace
 

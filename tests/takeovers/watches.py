@@ -21,17 +21,23 @@ _LAST_ALONE = 0.5  # share of reads in which of several changes of the cluster t
 class PodWatch:
     """The cache of pods. `pods`: by uid, with times by the operator's clock.
 
-    `clock`, `ahead`: the operator's time, and by how many seconds the API server's is ahead of it. `on_gone` is called
-    with each pod that is gone, and `on_change` after each change.
+    `clock`, `ahead`: the operator's time, and by how many seconds the API server's is ahead of it. `unanswered_at`: as
+    `Clock`'s. `on_gone` is called with each pod that is gone, and `on_change` after each change.
     """
 
     def __init__(
-        self, timeline: Timeline, server: ApiServer, clock: Callable[[], float], ahead: Callable[[], float]
+        self,
+        timeline: Timeline,
+        server: ApiServer,
+        clock: Callable[[], float],
+        ahead: Callable[[], float],
+        unanswered_at: Callable[[], float],
     ) -> None:
         self._timeline = timeline
         self._server = server
         self._clock = clock
         self._ahead = ahead
+        self._unanswered_at = unanswered_at
         self.pods: dict[str, Pod] = {}
         self.on_gone: Callable[[Pod], None] = lambda _pod: None
         self.on_change: Callable[[], None] = lambda: None
@@ -93,7 +99,7 @@ class PodWatch:
 
     def _drop(self, uid: str, since: float = 0.0) -> None:
         if (pod := self.pods.pop(uid, None)) is not None:
-            self.on_gone(replace(pod, there_at=since))
+            self.on_gone(replace(pod, there_at=max(since, self._unanswered_at()) if since else 0.0))
             self.on_change()
 
 
