@@ -5,6 +5,8 @@ was gone. A cluster that ended has a record, which counts to the end of its last
 operator whose own watch is behind, or whose writes are refused, may never come to write a last status of a cluster that
 is deleted meanwhile. What a watch cannot tell is allowed for:
 
+- A pod holds its GPUs until its containers have ended, of which the kubelet's stamps tell, or until it is gone, which
+  is told later: a ledger may count up to either.
 - While the watch itself was away, a pod came or went at some time between its last word and the first of the next.
 - Between two counts of a status that lie further apart than counts ever do while an operator leads, nobody counted:
   the leader had ended. The next one has seen what went meanwhile, unless it had just begun itself: then it takes half
@@ -27,6 +29,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from gpudask.api import Json
 from tests.chaos.audit import PoolSample, Verdict
@@ -41,7 +44,6 @@ _SHARE = 0.01
 _SAME_SECONDS = 0.5  # two watches hear of the same event at two times, some hundredths apart each
 # Of a pod: the stamps of its node and its end have whole seconds, and where news of it comes late nobody knows more.
 _SLACK_SECONDS = 0.5
-_RECORD_SLACK_SECONDS = 1.0  # besides, a record counts until a pod's container ends, and the pod goes after that
 
 
 @dataclass
@@ -84,7 +86,7 @@ class Lifetimes:
         self._see(pod, (at, at))
         lifetime = self.pods.get(pod["metadata"]["uid"])
         if event["type"] == "DELETED" and lifetime is not None and lifetime.ended is None:
-            lifetime.ended = (at, at)
+            lifetime.ended = (min(_containers_ended(pod) or at, at), at)
         self._known_at = at
 
     def silent(self, at: float) -> None:
@@ -103,7 +105,18 @@ class Lifetimes:
         if pod["status"].get("phase") in ("Failed", "Succeeded"):
             lifetime = self.pods.get(uid)
             if lifetime is not None and lifetime.ended is None:
-                lifetime.ended = when
+                lifetime.ended = (min(_containers_ended(pod) or when[0], when[0]), when[1])
+
+
+def _containers_ended(pod: Json) -> float | None:
+    """When the last container of a pod that is no more had ended, in whole seconds; None: the kubelet has not said."""
+    states = [each.get("state", {}).get("terminated", {}) for each in pod["status"].get("containerStatuses", ())]
+    stamps = [str(state.get("finishedAt") or "") for state in states]
+    return max(map(_seconds, stamps)) if stamps and all(stamps) else None
+
+
+def _seconds(stamp: str) -> float:
+    return datetime.fromisoformat(stamp).timestamp()
 
 
 @dataclass(frozen=True)
@@ -186,7 +199,7 @@ def compare(
         by = "its record counted" if until == math.inf else "counted"
         words = f"{last.cluster}/{pool} {by} {last.held:.1f} GPU-seconds, and its pods lived"
         words = f"{words} {least:.1f} to {most:.1f}: {_course(pods, counts)}"
-        slack = late_seconds + (_RECORD_SLACK_SECONDS if until == math.inf else _SLACK_SECONDS)
+        slack = late_seconds + _SLACK_SECONDS
         if off > _SHARE * most + slack * max(1, sum(each.gpus for each in pods)):
             wrong.append(words)
         elif off:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpudask.api import Json
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -61,6 +62,20 @@ def test_another_count_is_wrong_beyond_one_percent(held: float, is_clean: bool):
 def test_news_that_come_late_are_allowed_for_with_each_gpu(held: float, is_clean: bool):
     found = compare(watched(*LIVED_20), [replace(AT_30, held=held)], late_seconds=5.0)
     assert found.verdict.is_clean == is_clean
+
+
+@pytest.mark.parametrize("held", [34.0, 37.0, 40.0])
+@pytest.mark.parametrize("phase", ["Running", "Succeeded"])
+def test_a_ledger_may_count_until_the_containers_end_or_until_their_pod_is_gone(phase: str, held: float):
+    stamp = datetime.fromtimestamp(125.0, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    ended = pod(phase=phase)
+    ended["status"]["containerStatuses"] = [{"state": {"terminated": {"finishedAt": stamp}}}]
+    last = (128.0, "DELETED" if phase == "Running" else "MODIFIED", ended)
+    told = compare(watched(*LIVED_20[:-1], last), [replace(AT_30, held=held)])
+    assert (told.gap, told.verdict.is_clean) == (0.0, True)
+    goes_on = [{"state": {"terminated": {"finishedAt": stamp}}}, {"state": {"running": {}}}]
+    ended["status"]["containerStatuses"] = goes_on
+    assert compare(watched(*LIVED_20[:-1], last), [replace(AT_30, held=34.0)]).gap > 0
 
 
 def record(gpu_seconds: float, before: float = 0.0, ended: str = "2026-12-01T18:00:00Z") -> Json:
