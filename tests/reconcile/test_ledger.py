@@ -161,6 +161,7 @@ class Loop:
     """In a ClusterLoop's place: what it inherits."""
 
     made: list[Loop]
+    came_late = False
 
     def __init__(self, *_: Any) -> None:
         self.inherited: tuple[Arrival | None, list[Any]] | None = None
@@ -169,6 +170,9 @@ class Loop:
 
     def inherit(self, came: Arrival | None, _own: OwnCount | None, gone: Any) -> None:
         self.inherited = came, list(gone)
+
+    def doubt_copy(self, *, ended: bool) -> None:
+        """There is nothing to doubt."""
 
     async def run(self) -> None:
         """Make no pass."""
