@@ -90,7 +90,7 @@ test-cluster: setup # a part of test
 	@$(PY) -m local install
 
 test-on-cluster: setup # a part of test
-	@$(PY) -m pytest -m "e2e and alone and not quiet" tests/e2e
+	@$(PY) -m pytest -m "e2e and alone and not quiet" --durations=20 tests/e2e
 	@$(PY) -m pytest -m "e2e and not alone" $(SIDE_BY_SIDE) tests/e2e
 
 test-e2e: setup ## the tests on a real cluster: the local one (or KUBECONFIG=... IMAGE=... OPERATOR_IMAGE=... with two nodes)
