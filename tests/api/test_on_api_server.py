@@ -30,6 +30,7 @@ EVERYTHING = a_manifest(
         recycle={"afterTasks": 10000},
         shmSize="1Gi",
         image="registry.example/dask-cpu:1",
+        protocol="ucxx",
     ),
     a_pool(
         "gpu",
@@ -44,7 +45,7 @@ EVERYTHING = a_manifest(
     imagePullSecrets=[{"name": "registry"}],
     env=[{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
     config={"distributed": {"scheduler": {"worker-ttl": "5 minutes"}}},
-    protocol="tls",
+    protocol="ucxx",
     scheduler={"resources": {"cpu": 1}, "extraArgs": ["--idle-timeout", "1h"], "service": {"type": "NodePort"}},
     network={
         "allowFrom": [

@@ -14,6 +14,7 @@ from gpudask.desired.scheduler import scheduler_pod
 from gpudask.desired.workers import worker_pod
 from gpudask.launcher.script import one_process
 from gpudask.planning.scheduler import with_default_image
+from tests.builders import a_cluster, a_pool
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden"
@@ -52,11 +53,20 @@ def rendered(cluster: Cluster) -> str:
     return yaml.dump_all(objects, Dumper=Plain, sort_keys=False, width=110)
 
 
-@pytest.mark.parametrize("name", ["minimal", "mixed", "multi-gpu"])
-def test_the_objects_of_an_example(name: str, update_golden: bool):
+def compare(name: str, cluster: Cluster, *, update_golden: bool) -> None:
     path = GOLDEN / f"{name}.yaml"
-    text = rendered(example(name))
+    text = rendered(cluster)
     if update_golden:
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
     assert text == path.read_text(), f"{path} differs: run pytest tests/desired --update-golden and read the diff"
+
+
+@pytest.mark.parametrize("name", ["minimal", "mixed", "multi-gpu"])
+def test_the_objects_of_an_example(name: str, update_golden: bool):
+    compare(name, example(name), update_golden=update_golden)
+
+
+def test_the_objects_of_a_cluster_of_tcp_with_a_pool_of_ucxx(update_golden: bool):
+    gpu = a_pool("gpu", gpu={"count": 4}, replicas=1, protocol="ucxx")
+    compare("pool-protocol", a_cluster(a_pool("cpu"), gpu), update_golden=update_golden)

@@ -54,6 +54,7 @@ def edited(path: str, value: Any) -> Json:
         ("pools.0.offers", {"X": 1}, {"cpu"}),
         ("pools.0.shmSize", "1Gi", {"cpu"}),
         ("pools.0.template", {"metadata": {"labels": {"a": "b"}}}, {"cpu"}),
+        ("pools.0.protocol", "ucxx", {"cpu"}),
         ("pools.0.gpu", {}, {"cpu"}),
         ("pools.1.gpu.count", 2, {"gpu"}),
         ("pools.1.gpu.launcher", "dask", {"gpu"}),

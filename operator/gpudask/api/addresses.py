@@ -7,6 +7,7 @@ from __future__ import annotations
 
 COMM_PORT, DASHBOARD_PORT = 8786, 8787
 UCXX = "ucxx"
+UCXX_PORT = 8788  # of a scheduler that speaks tcp, for pools that speak ucxx
 
 
 def service(cluster: str) -> str:
@@ -33,10 +34,10 @@ def scheduler_host(cluster: str, namespace: str) -> str:
     return f"{service(cluster)}.{namespace}.svc"
 
 
-def scheduler_address(cluster: str, namespace: str, protocol: str) -> str:
-    """The address at which workers and clients find the scheduler."""
+def scheduler_address(cluster: str, namespace: str, protocol: str, port: int = COMM_PORT) -> str:
+    """The address at which workers and clients find the scheduler; `port`: where it listens for that protocol."""
     found_by = headless_service(cluster) if needs_headless(protocol) else service(cluster)
-    return f"{protocol}://{found_by}.{namespace}.svc:{COMM_PORT}"
+    return f"{protocol}://{found_by}.{namespace}.svc:{port}"
 
 
 def dashboard(cluster: str, namespace: str) -> str:

@@ -234,6 +234,17 @@ class Pool(Model):
         " that its workers have the rest",
     )
     image: Image | None = Field(default=None, description="instead of the cluster's; Dask's versions must agree")
+    protocol: (
+        Annotated[
+            Literal["ucxx"],
+            Field(
+                description="what its workers speak where the cluster's protocol is tcp: ucxx takes NVLink within a pod"
+                " and InfiniBand. Scheduler, other pools and programs go on with tcp; the image of each pod needs"
+                " distributed-ucxx"
+            ),
+        ]
+        | None
+    ) = None
     env: EnvList
     extra_args: ExtraArgs
     template: Template = Field(default_factory=Template)

@@ -232,6 +232,13 @@ class Spec(Model):
             lambda spec: _fallbacks(spec) <= {pool.name for pool in spec.pools},
             ".pools",
         ),
+        Rule(
+            "!has(self.protocol) || self.protocol in ['tcp', 'ucxx'] || !self.pools.exists(p, has(p.protocol))",
+            "a pool's own protocol stands beside tcp alone: ucxx is not encrypted, and goes through no proxy. Remove"
+            " protocol from the pools, or write protocol: tcp for the cluster",
+            lambda spec: spec.protocol in ("tcp", "ucxx") or not any(pool.protocol for pool in spec.pools),
+            ".pools",
+        ),
     )
 
     image: Image | None = Field(
@@ -251,7 +258,7 @@ class Spec(Model):
     template: Template = Field(default_factory=Template)
     protocol: Annotated[
         Protocol,
-        Field(description="one for the cluster: every peer must speak it"),
+        Field(description="the scheduler's, and that of programs and pools; beside tcp a pool may have its own"),
     ] = "tcp"
     scheduler: Scheduler = Field(default_factory=lambda: Scheduler.model_validate({}))
     network: Network = Field(default_factory=lambda: Network.model_validate({}))
@@ -277,6 +284,18 @@ class Spec(Model):
             description="sizes set by people and clients (KubeCluster.scale), one for each pool at most",
         ),
     ]
+
+    def own_protocol(self, pool: Pool) -> Literal["ucxx"] | None:
+        """The protocol that workers of `pool` speak beside the cluster's; None: they speak the cluster's.
+
+        There is none beside another than tcp: `ucxx` is the same, and an edited protocol, such as tls, may be in force
+        until the scheduler is replaced.
+        """
+        return pool.protocol if self.protocol == "tcp" else None
+
+    def protocol_of(self, pool: Pool) -> Protocol:
+        """The protocol that workers of `pool` speak."""
+        return self.own_protocol(pool) or self.protocol
 
     def accepts(self, pool: Pool) -> Literal["any", "annotated"]:
         """The tasks that may run in `pool`, `any` or those with resource annotations: as written, or the default."""

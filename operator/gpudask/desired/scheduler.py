@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 
 from gpudask.api import Json, addresses, resource
-from gpudask.api.addresses import COMM_PORT, DASHBOARD_PORT
+from gpudask.api.addresses import COMM_PORT, DASHBOARD_PORT, UCXX_PORT
 from gpudask.api.pod_template import without_reserved
 from gpudask.api.resource import LABEL_DASK_COMPONENT, LABEL_SCHEDULER, LABEL_SERVES, Cluster
 from gpudask.api.spec import Protocol, Spec
@@ -128,9 +128,17 @@ def services(cluster: Cluster, scheduler: str = "") -> list[Json]:
     annotations = without_reserved(exposed.annotations)
     annotated = {"annotations": annotations} if annotations else {}
     made = [_service(cluster, addresses.service(cluster.name), chosen, {"type": exposed.type}, annotated)]
-    if addresses.needs_headless(cluster.spec.protocol):
-        made.append(_service(cluster, addresses.headless_service(cluster.name), chosen, {"clusterIP": "None"}))
+    if any(addresses.needs_headless(cluster.spec.protocol_of(pool)) for pool in cluster.spec.pools):
+        headless = _service(cluster, addresses.headless_service(cluster.name), chosen, {"clusterIP": "None"})
+        if any(cluster.spec.own_protocol(pool) for pool in cluster.spec.pools):
+            headless["spec"]["ports"].append(_ucxx_port())
+        made.append(headless)
     return made
+
+
+def _ucxx_port() -> Json:
+    """The port at which the preload listens; a number, since the pod's container does not name it."""
+    return {"name": "ucxx-comm", "port": UCXX_PORT, "targetPort": UCXX_PORT, "protocol": "TCP"}
 
 
 def _service(cluster: Cluster, name: str, chosen: Json, kind: Json, more_metadata: Json | None = None) -> Json:
@@ -149,11 +157,16 @@ def _service(cluster: Cluster, name: str, chosen: Json, kind: Json, more_metadat
 
 
 def preload_pools(cluster: Cluster) -> dict[str, Json]:
-    """The pools for the preload: which accept plain tasks, and have GPUs, and offer what (docs/preload-protocol.md)."""
+    """The pools for the preload: which accept plain tasks, and have GPUs, and offer and dial what.
+
+    The schema is docs/preload-protocol.md.
+    """
+    spec = cluster.spec
     return {
-        pool.name: {"accepts": cluster.spec.accepts(pool), "gpu": pool.gpu is not None}
+        pool.name: {"accepts": spec.accepts(pool), "gpu": pool.gpu is not None}
         | ({"offers": pool.offered_resources} if pool.gpu is not None else {})
-        for pool in cluster.spec.pools
+        | ({"listen": {own: UCXX_PORT}} if (own := spec.own_protocol(pool)) else {})
+        for pool in spec.pools
     }
 
 

@@ -68,7 +68,8 @@ def _of_scheduler(spec: Spec) -> str:
 
 
 def _of_worker(spec: Spec, pool: Pool) -> str:
-    section = pool.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=_NOT_OF_A_POD)
+    not_of_a_pod = _NOT_OF_A_POD if spec.own_protocol(pool) else {*_NOT_OF_A_POD, "protocol"}
+    section = pool.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=not_of_a_pod)
     dials = {"dials": "pod"} if addresses.needs_headless(spec.protocol) else {}
     return _digest({"pool": section, "gpu": pool.gpu is not None, **dials}, spec)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpudask.api import Json, addresses, resource
+from gpudask.api.addresses import COMM_PORT, UCXX_PORT
 from gpudask.api.gpu import DEFAULT_GPU_RESOURCE, Gpu, device_memory
 from gpudask.api.pool import Pool
 from gpudask.api.resource import Cluster
@@ -119,8 +120,7 @@ def _render(cluster: Cluster, pool: Pool) -> Json:
 
 def _arguments(cluster: Cluster, pool: Pool, dask_name: str) -> list[str]:
     cuda = pool.gpu is not None and pool.gpu.is_of_dask_cuda
-    address = addresses.scheduler_address(cluster.name, cluster.namespace, cluster.spec.protocol)
-    arguments = ["dask", *(["cuda"] if cuda else []), "worker", address, "--name", dask_name]
+    arguments = ["dask", *(["cuda"] if cuda else []), "worker", _address(cluster, pool), "--name", dask_name]
     arguments += ["--nthreads", str(pool.threads_per_worker)]
     if pool.memory_per_worker is not None:
         arguments += ["--memory-limit", str(pool.memory_per_worker)]
@@ -129,17 +129,24 @@ def _arguments(cluster: Cluster, pool: Pool, dask_name: str) -> list[str]:
     if pool.offered_resources:
         offers = " ".join(f"{key}={value:.15g}" for key, value in sorted(pool.offered_resources.items()))
         arguments += ["--resources", offers]
-    if cluster.spec.protocol != "tcp":
-        arguments += ["--protocol", cluster.spec.protocol]
+    protocol = cluster.spec.protocol_of(pool)
+    if protocol != "tcp":
+        arguments += ["--protocol", protocol]
     if cuda and pool.gpu is not None:
         arguments += _device_options(pool.gpu)
     return [*arguments, *pool.extra_args]
 
 
+def _address(cluster: Cluster, pool: Pool) -> str:
+    """The address at which workers of `pool` find the scheduler."""
+    protocol = cluster.spec.protocol_of(pool)
+    port = UCXX_PORT if cluster.spec.own_protocol(pool) else COMM_PORT
+    return addresses.scheduler_address(cluster.name, cluster.namespace, protocol, port)
+
+
 def _variables(cluster: Cluster, pool: Pool) -> dict[str, str]:
     """What a command of a template's own finds: two names as the stock operator's, and Dask's configuration."""
-    address = addresses.scheduler_address(cluster.name, cluster.namespace, cluster.spec.protocol)
-    found = {"DASK_SCHEDULER_ADDRESS": address, "DASK_WORKER_NAME": _DASK_NAME}
+    found = {"DASK_SCHEDULER_ADDRESS": _address(cluster, pool), "DASK_WORKER_NAME": _DASK_NAME}
     if pool.offered_resources:
         found["DASK_DISTRIBUTED__WORKER__RESOURCES"] = json.dumps(pool.offered_resources, sort_keys=True)
     return found
