@@ -14,7 +14,8 @@ from gpudask.preload import setup
 DEADLINE_SECONDS = 60
 MIXED = {"cpu": "any", "gpu": "annotated"}
 GPU = {"GPU": 1}
-FEATURES = ("demand", "fence", "retire", "offers", "sick", "rebalance", "clients", "history", "report", "graphs")
+_SCALING = ("demand", "fence", "retire", "offers", "sick", "rebalance", "clients")
+FEATURES = (*_SCALING, "history", "report", "listen", "graphs")
 WORKING = dict.fromkeys(FEATURES, "")  # none is off
 
 

@@ -6,6 +6,7 @@ Bad input is a `BadInputError` that names the field; nothing here touches the sc
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from . import PROTOCOL
 
 ACCEPTS = ("any", "annotated")
 DATA = ("move", "release")
+_PROTOCOL = re.compile("[a-z]{1,16}")
+_PORTS = 65_536
 
 
 class BadInputError(ValueError):
@@ -39,6 +42,7 @@ class Desired:
     gpu_pools: dict[str, dict[str, float]]  # pool -> what each of its workers offers by itself
     retiring: tuple[RetireRequest, ...]
     offers: dict[str, dict[str, float]] = field(default_factory=dict)  # pool -> resource -> amount for each worker
+    listen: dict[str, int] = field(default_factory=dict)  # protocol -> port, beside the scheduler's own
     task_stream: bool = False  # whether it is kept, for a performance report
 
 
@@ -58,7 +62,7 @@ def parse_desired(body: bytes) -> Desired:
     for i, request in enumerate(requests):
         if any(other.pod == request.pod for other in requests[:i]):
             raise BadInputError(f"retiring[{i}].pod: {request.pod!r} is named twice")
-    pools, gpu_pools = parse_pools(given.get("pools"))
+    pools, gpu_pools, listen = parse_pools(given.get("pools"))
     offers = _offers(given.get("offers", {}), "offers")
     task_stream = given.get("task_stream", False)
     _expect(isinstance(task_stream, bool), "task_stream", "true or false", task_stream)
@@ -68,14 +72,16 @@ def parse_desired(body: bytes) -> Desired:
         gpu_pools=gpu_pools,
         retiring=requests,
         offers=offers,
+        listen=listen,
         task_stream=task_stream,
     )
 
 
-def parse_pools(given: Any) -> tuple[dict[str, str], dict[str, dict[str, float]]]:
-    """Read `{"gpu": {"accepts": "any", "gpu": true, "offers": {"GPU": 1}}, ...}`: what pools accept; those with GPUs.
+def parse_pools(given: Any) -> tuple[dict[str, str], dict[str, dict[str, float]], dict[str, int]]:
+    """Read `{"gpu": {"accepts": "any", "gpu": true, "offers": {"GPU": 1}, "listen": {"ucxx": 8788}}, ...}`.
 
-    `gpu` and `offers` may be missing, as from an older operator. Raises `BadInputError`.
+    Returned are what pools accept; those with GPUs; and where the scheduler has to listen for any of them. `gpu`,
+    `offers` and `listen` may be missing, as from an older operator. Raises `BadInputError`.
     """
     _expect(isinstance(given, dict), "pools", "an object", given)
     for name, pool in given.items():
@@ -84,15 +90,29 @@ def parse_pools(given: Any) -> tuple[dict[str, str], dict[str, dict[str, float]]
         _expect(isinstance(pool.get("gpu", False), bool), f"pools.{name}.gpu", "true or false", pool.get("gpu"))
     accepts = {name: pool["accepts"] for name, pool in given.items()}
     offers = _offers({name: pool.get("offers", {}) for name, pool in given.items() if pool.get("gpu")}, "pools")
-    return accepts, offers
+    return accepts, offers, _listen(given)
 
 
-def read_pools(path: str) -> tuple[dict[str, str], dict[str, dict[str, float]]]:
+def read_pools(path: str) -> tuple[dict[str, str], dict[str, dict[str, float]], dict[str, int]]:
     """Read the pools file that stands in for the operator's first request; raises `BadInputError`."""
     try:
         return parse_pools(json.loads(Path(path).read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
         raise BadInputError(f"GPUDASK_POOLS_FILE {path}: {error}") from error
+
+
+def _listen(pools: dict[str, Any]) -> dict[str, int]:
+    wanted: dict[str, int] = {}
+    for name, pool in pools.items():
+        listen = pool.get("listen", {})
+        _expect(isinstance(listen, dict), f"pools.{name}.listen", "an object", listen)
+        for protocol, port in listen.items():
+            _expect(_PROTOCOL.fullmatch(protocol), f"pools.{name}.listen", "protocols", protocol)
+            is_port = isinstance(port, int) and not isinstance(port, bool) and 0 < port < _PORTS
+            _expect(is_port, f"pools.{name}.listen.{protocol}", f"a port below {_PORTS}", port)
+            agrees = wanted.setdefault(protocol, port) == port
+            _expect(agrees, f"pools.{name}.listen.{protocol}", f"{wanted[protocol]}, as another pool has it", port)
+    return wanted
 
 
 def _offers(given: Any, where: str) -> dict[str, dict[str, float]]:

@@ -74,7 +74,7 @@ def _serve_health_only(scheduler: Any, error: str) -> None:
         from tornado.web import RequestHandler  # noqa: PLC0415
 
         scaling = ("demand", "fence", "retire", "offers", "sick", "rebalance", "clients")
-        features = (*scaling, "history", "report", "graphs")
+        features = (*scaling, "history", "report", "listen", "graphs")
         off = dict.fromkeys(features, "the preload failed, see error")
 
         class Health(RequestHandler):

@@ -27,6 +27,7 @@ from .fence import Fence
 from .graphs.device_results import DeviceResults
 from .graphs.intake import Graphs
 from .history import History
+from .listeners import Listeners
 from .offers import Offers
 from .part import Part, why_off
 from .performance_report import PerformanceReport
@@ -61,7 +62,8 @@ class Preload(SchedulerPlugin):
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
         self.desired_version = ""
-        self.pools = Pools(*_initial_pools())
+        accepts, gpu, listen = _initial_pools()
+        self.pools = Pools(accepts, gpu)
         self.watch = Watch(self._edges, self.answer)
         self.pinned = Pinned(scheduler)
         self.idle_time = IdleTime(scheduler)
@@ -82,6 +84,7 @@ class Preload(SchedulerPlugin):
         self.clients = Clients(scheduler)
         self.history = History(scheduler)
         self.report = PerformanceReport(scheduler)
+        self.listeners = Listeners(scheduler, listen, self.watch.publish_now)
         self.graphs = Graphs(scheduler, self.pools, self.watch, device_results, self._may_get_work)
         self._off: dict[str, str] = {}  # feature -> why it is off since the start, "" while it is on
         self._parts: list[Part] = []  # that are on, in the order in which they were started
@@ -104,6 +107,7 @@ class Preload(SchedulerPlugin):
             self.clients,
             self.history,
             self.report,
+            self.listeners,
             *graphs,
         ):
             self._start(part)
@@ -167,6 +171,7 @@ class Preload(SchedulerPlugin):
             "desired_version": self.desired_version,
             "features": self.features,
             "offers": self.offers.wanted,
+            "listeners": self.listeners.answer(),
             "tasks": len(self.scheduler.tasks) + self.graphs.waiting,
             "idle_seconds": self.idle_time.seconds(now, is_busy=is_busy),
             "clients": clients,
@@ -254,7 +259,8 @@ class Preload(SchedulerPlugin):
     ) -> Any:
         """Return the answer without what grows by itself. It is only compared, never hashed."""
         idle_since = [self.workers.idle_since(row["address"]) for row in workers]
-        changes = self.demand.look_ahead.changes, [bool(reason) for reason in self.features.values()]
+        features = [bool(reason) for reason in self.features.values()]
+        changes = self.demand.look_ahead.changes, features, self.listeners.answer()
         return (
             (self.desired_version, self._has_tasks(), changes, [entry["why"] for entry in ignored]),
             [_compared_of_entry(entry) for entry in demand],
@@ -263,14 +269,14 @@ class Preload(SchedulerPlugin):
         )
 
 
-def _initial_pools() -> tuple[dict[str, str], dict[str, dict[str, float]]]:
+def _initial_pools() -> tuple[dict[str, str], dict[str, dict[str, float]], dict[str, int]]:
     """Return the pools that stand until the operator posts its own. A bad file is no reason to stop the scheduler."""
     path = os.environ.get("GPUDASK_POOLS_FILE", "")
     try:
-        return read_pools(path) if path else ({}, {})
+        return read_pools(path) if path else ({}, {}, {})
     except BadInputError as error:
         logger.warning("gpudask: %s; no pool is fenced until the operator speaks", error)
-        return {}, {}
+        return {}, {}, {}
 
 
 async def install(scheduler: Scheduler) -> Preload:
