@@ -43,14 +43,16 @@ async def _until_not_taken_everywhere() -> None:
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-_FEATURES = ("demand", "fence", "retire", "offers", "sick", "rebalance", "clients", "history", "report", "graphs")
+_SCALING = ("demand", "fence", "retire", "offers", "sick", "rebalance", "clients")
+_FEATURES = (*_SCALING, "history", "report", "listen", "graphs")
 
 
 @dataclass
 class FakeScheduler:
     """One scheduler process. `busy`: Dask names of pods with work; `stuck`: of pods whose drain does not end.
 
-    `protocol`: 0 where there is no preload. `rows`: what else a pod's row says, by Dask name.
+    `protocol`: 0 where there is no preload.
+    `lacks`: protocol -> why it cannot listen for it. `rows`: what else a pod's row says, by Dask name.
     `seen`: the version that the last poll said it has.
     """
 
@@ -67,6 +69,7 @@ class FakeScheduler:
     unused_seconds: float = 0.0
     clients: Json = field(default_factory=lambda: {"connected": 1, "absent_seconds": 0.0, "ever": True})
     protocol: int = 1
+    lacks: dict[str, str] = field(default_factory=dict)
     features: Json = field(default_factory=lambda: dict.fromkeys(_FEATURES, ""))
     rows: dict[str, Json] = field(default_factory=dict)
     erred: int = 0
@@ -169,6 +172,7 @@ class FakeScheduler:
                 "desired_version": self.desired.get("version", ""),
                 "features": self.features,
                 "offers": self.desired.get("offers", {}),
+                "listeners": self._listeners(),
                 "tasks": self.tasks,
                 "erred": self.erred,
                 "idle_seconds": self.unused_seconds,
@@ -177,6 +181,17 @@ class FakeScheduler:
                 "workers": [self._worker(name, pool) for name, pool in sorted(self.pods.items())],
             }
         )
+
+    def _listeners(self) -> Json:
+        """Where it listens, as it was asked to, once its preload knows what that is."""
+        asked = [pool.get("listen", {}) for pool in self.desired.get("pools", {}).values()]
+        known = "listen" in self.features
+        return {
+            protocol: {"port": port, "why": self.lacks.get(protocol, "")}
+            for each in asked
+            for protocol, port in each.items()
+            if known
+        }
 
     async def _history(self, _: web.Request) -> web.Response:
         about = {"protocol": self.protocol, "scheduler_id": f"S-{self.address}", "erred": self.erred}

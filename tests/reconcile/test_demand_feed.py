@@ -205,7 +205,7 @@ async def test_offers_are_sent_to_a_preload_that_knows_them(polled: PolledFeed, 
 
 
 async def test_a_pod_that_retires_is_sent_as_documented(polled: PolledFeed):
-    of = cluster(a_pool(), a_pool("gpu", gpu={}))
+    of = cluster(a_pool(), a_pool("gpu", gpu={}, protocol="ucxx"))
     leaves = pod(of, "gpu", 3, dask_name="demo-gpu-worker-3-77aa0", retirement=Retirement("idle", if_idle=True, at=NOW))
     await polled.starts()
     await polled.gets(parse(DEMAND | {"features": {}}))

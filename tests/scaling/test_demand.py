@@ -13,7 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpudask.api.untrusted_text import quote
-from gpudask.scaling.demand import Clients, OwnerTime, UnknownProtocolError, parse, parse_health, parse_refusals
+from gpudask.scaling.demand import (
+    Clients,
+    Listener,
+    OwnerTime,
+    UnknownProtocolError,
+    parse,
+    parse_health,
+    parse_refusals,
+)
 from tests.documented_protocol import DEMAND
 
 ANSWER: dict[str, Any] = {
@@ -57,7 +65,7 @@ ANSWER: dict[str, Any] = {
 
 def test_each_field_of_the_documented_answer_is_read():
     demand = parse(DEMAND)
-    read_elsewhere = {"protocol", "demand", "workers", "ignored", "clients"}
+    read_elsewhere = {"protocol", "demand", "workers", "ignored", "clients", "listeners"}
     assert {name: getattr(demand, name) for name in DEMAND.keys() - read_elsewhere} == {
         name: DEMAND[name] for name in DEMAND.keys() - read_elsewhere
     }
@@ -71,6 +79,7 @@ def test_each_field_of_the_documented_answer_is_read():
             "blockers": tuple(row["blockers"]),
             "owners": tuple(OwnerTime(**owner) for owner in row["owners"]),
         }
+    assert demand.listeners == {protocol: Listener(**row) for protocol, row in DEMAND["listeners"].items()}
     assert demand.clients is not None
     assert {name: getattr(demand.clients, name) for name in DEMAND["clients"]} == DEMAND["clients"]
     [ignored] = DEMAND["ignored"]
@@ -132,6 +141,7 @@ FIELDS = [
 CLIENTS = {"connected": 1, "absent_seconds": 0.0, "ever": False}
 OTHERS = [
     ("offers",),
+    ("listeners",),
     ("idle_seconds",),
     ("clients",),
     ("ignored",),
@@ -190,6 +200,18 @@ def test_durations_are_held_within_what_a_date_can_say():
     assert parse(without(ANSWER, ("workers", 0, "idle_seconds"), -0.001)).workers[0].idle_seconds == 0.0
 
 
+@pytest.mark.parametrize("field", ["port", "why"])
+@pytest.mark.parametrize("value", [None, [], math.nan, {}, -1])
+def test_what_is_wrong_about_a_listener_is_refused_by_its_name(field: str, value: Any):
+    listener = {"port": 8788, "why": ""} | {field: value}
+    with pytest.raises(UnknownProtocolError, match=field):
+        parse(ANSWER | {"listeners": {"ucxx": listener}})
+
+
+def test_an_older_preload_listens_nowhere_else():
+    assert parse(ANSWER).listeners == {}
+
+
 OWNER = {"owner": "team-a", "seconds": 1.5, "share": 1.0}
 
 
@@ -231,6 +253,7 @@ def test_what_is_no_answer_at_all_is_refused(answer: Any):
         (("demand",), ANSWER["demand"] * 2_001),
         (("demand", 0, "resources"), {f"R{i}": 1.0 for i in range(65)}),
         (("features",), {f"f{i}": "" for i in range(65)}),
+        (("listeners",), {f"p{i}": {"port": 1, "why": ""} for i in range(65)}),
         (("workers", 0, "blockers"), ["x"] * 65),
         (("workers", 0, "owners"), [{"owner": "a", "seconds": 1.0, "share": 0.0}] * 65),
         (("version",), "v" * 201),
@@ -255,10 +278,12 @@ def test_no_text_of_an_answer_is_taken_as_it_is():
     answer["demand"][0]["resources"] = {FORGED: 1.0}
     answer["ignored"] = [{"resources": FORGED, "tasks": 1, "why": FORGED}]
     answer["offers"] = {FORGED: {FORGED: 1.0}}
+    answer["listeners"] = {FORGED: {"port": 1, "why": FORGED}}
     demand = parse(answer)
     worker = demand.workers[0]
     shown = [worker.name, worker.address, worker.pool, worker.status, worker.retiring, worker.detail, worker.sick]
     shown += [*worker.blockers, *demand.features.values(), *demand.ignored, *demand.offers, str(demand.requirements[0])]
+    shown += [*demand.listeners, *(each.why for each in demand.listeners.values())]
     for text in shown:
         assert text == quote(text, 500), "it is not clean"
     assert demand.features["fence"].startswith("2026-01-01"), "the last line says it"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpudask.scaling.demand import Demand, Requirement, Worker, is_urgent
+from gpudask.scaling.demand import Demand, Listener, Requirement, Worker, is_urgent
 
 GPU = (("GPU", 1.0),)
 WORKER = Worker("w-0", address="tcp://a:1")
@@ -43,6 +43,7 @@ def worker(**fields: object) -> Demand:
         (replace(BEFORE, workers=()), True),
         (replace(BEFORE, scheduler_id="t"), True),
         (replace(BEFORE, features={"retire": "off"}), True),
+        (replace(BEFORE, listeners={"ucxx": Listener(8788)}), True),
     ],
 )
 def test_is_urgent(now: Demand, urgent: bool):

@@ -49,6 +49,7 @@ class Reason(StrEnum):
     IMAGE = "ImageNotPulled"
     CRASHING = "PodsFail"
     UNREGISTERED = "WorkerNotRegistered"
+    NOT_LISTENING = "SchedulerNotListening"
     API_FAILED = "ApiServerFailed"
     OPERATOR_FAILED = "OperatorFailed"
     DRAIN_BLOCKED = "DrainBlocked"

@@ -9,7 +9,7 @@ from gpudask.api.pool import Pool
 from gpudask.api.reasons import ConditionType, Reason
 from gpudask.api.spec import Spec
 from gpudask.api.status import Condition, Phase, PoolStatus, Status, epoch, iso
-from gpudask.planning import scheduler
+from gpudask.planning import listening, scheduler
 from gpudask.planning.actions import Plan
 from gpudask.planning.degraded import (
     failure_message,
@@ -168,6 +168,8 @@ def _features_off(observation: Observation) -> str:
         newer.append("fallback")
     if observation.demand.idle_seconds is None and spec.idle.delete_after is not None:
         newer.append("idle.deleteAfter")
+    if listening.FEATURE not in features and any(spec.own_protocol(pool) for pool in spec.pools):
+        newer.append("pools.protocol")
     if _CLIENTS not in features and spec.idle.shutdown_after_disconnect is not None:
         newer.append("idle.shutdownAfterDisconnect")
     later = "it works once the scheduler pod is replaced"
@@ -302,7 +304,8 @@ def _shortage(observation: Observation, pool: Pool, status: PoolStatus) -> str:
     running = [pod for pod in view.pods if pod.live and pod.running]
     silent = sum(1 for pod in running if not view.is_complete(pod)) if observation.knows_demand else 0
     but = f" ({silent} run, but not all of their workers are registered)" if silent else ""
-    return f"pool {pool.name} has {status.ready} of {_least(pool, status)} pods{but}"
+    waits = f": {waits}" if (waits := listening.message(observation, pool)) else ""
+    return f"pool {pool.name} has {status.ready} of {_least(pool, status)} pods{but}{waits}"
 
 
 def _least(pool: Pool, status: PoolStatus) -> int:

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from gpudask.api import addresses
 from gpudask.api.addresses import UCXX
+from gpudask.api.pool import Pool
 from gpudask.api.reasons import Reason
 from gpudask.api.spec import Spec
 from gpudask.api.status import PoolStatus, iso
 from gpudask.api.untrusted_text import quote, quote_last_line
-from gpudask.planning import drain, scheduler
+from gpudask.planning import drain, listening, scheduler
 from gpudask.planning.actions import soonest
 from gpudask.planning.observed.observation import Failure, Observation, PoolMemory
 from gpudask.planning.observed.pods import Pod
@@ -55,6 +56,9 @@ def trouble(observation: Observation, pool: PoolStatus) -> Trouble | None:
         return Reason(memory.refusal_reason), refusal_message(observation, memory)
     if pool.unschedulable:
         return Reason.UNSCHEDULABLE, pool.message + _gpus_held_idle(observation, pool)
+    section = _section(observation, pool)
+    if section is not None and (why := listening.trouble(observation, section)):
+        return Reason.NOT_LISTENING, why
     pods = observation.workers(pool.name)
     return (
         failing_pods(observation, pods).trouble
@@ -64,9 +68,14 @@ def trouble(observation: Observation, pool: PoolStatus) -> Trouble | None:
     )
 
 
+def _section(observation: Observation, pool: PoolStatus) -> Pool | None:
+    """The pool's section of the spec; None where that has no such pool any more."""
+    return next((item for item in observation.cluster.spec.pools if item.name == pool.name), None)
+
+
 def _gpus_held_idle(observation: Observation, pool: PoolStatus) -> str:
     """The pods of this cluster that hold GPUs without work while a GPU pod of `pool` finds no node; empty: none do."""
-    section = next((item for item in observation.cluster.spec.pools if item.name == pool.name), None)
+    section = _section(observation, pool)
     if section is None or section.gpu is None:
         return ""
     keeps = []
@@ -160,7 +169,8 @@ def _refused_scheduler(observation: Observation) -> Trouble | None:
 
 def _worker_waits(observation: Observation, pod: Pod) -> Finding:
     found = _waiting(observation, pod)
-    if found is None or found[0] != Reason.CRASHING or not addresses.needs_headless(observation.cluster.spec.protocol):
+    speaks_ucx = addresses.needs_headless(_protocol(observation.cluster.spec, pod))
+    if found is None or found[0] != Reason.CRASHING or not speaks_ucx:
         return Finding(found)
     # UCX does not look for a name again: its workers end, and find the new scheduler when they have started again.
     head = observation.scheduler
@@ -193,7 +203,7 @@ def _unregistered(observation: Observation, pod: Pod) -> Finding:
 
 
 def _device_failure(observation: Observation, pool: PoolStatus, pods: Iterable[Pod]) -> Trouble | None:
-    section = next((item for item in observation.cluster.spec.pools if item.name == pool.name), None)
+    section = _section(observation, pool)
     if section is None:
         return None
     view = PoolView(observation, section)
@@ -231,8 +241,13 @@ def last_message(spec: Spec, pod: Pod) -> str:
     return f"; it said: {last}" + "".join(f"; {need}" for need in needs)
 
 
+def _protocol(spec: Spec, pod: Pod) -> str:
+    """The protocol that the workers of `pod` speak, where it is up to date."""
+    return next((spec.protocol_of(pool) for pool in spec.pools if pool.name == pod.pool), spec.protocol)
+
+
 def _needs(spec: Spec, pod: Pod) -> Iterator[str]:
-    if spec.protocol == UCXX:
+    if _protocol(spec, pod) == UCXX:
         yield "with the protocol ucxx its image needs distributed-ucxx, for its CUDA version"
     gpu = next((pool.gpu for pool in spec.pools if pool.name == pod.pool), None)
     if gpu is None:

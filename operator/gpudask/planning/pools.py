@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gpudask.api import addresses
 from gpudask.desired import names
-from gpudask.planning import autoscaling, drain, idle, rollout, scheduler
+from gpudask.planning import autoscaling, drain, idle, listening, rollout, scheduler
 from gpudask.planning.actions import Action, CreateWorker, DeletePod, MarkRetiring, PoolPlan, soonest
 from gpudask.planning.autoscaling import Decision
 from gpudask.planning.idle import Freeze
@@ -96,7 +96,7 @@ def _given_up(view: PoolView, size: Size, freeze: Freeze) -> PoolPlan:
 def _creates(view: PoolView, count: int) -> list[Action]:
     """New pods with the lowest numbers whose names nobody has."""
     observation, pool = view.observation, view.pool.name
-    if count <= 0 or observation.now < view.memory.not_before or not _has_scheduler(observation):
+    if count <= 0 or observation.now < view.memory.not_before or not _has_scheduler(view):
         return []
     taken = {pod.name for pod in view.pods} | view.memory.taken
     actions: list[Action] = []
@@ -108,11 +108,16 @@ def _creates(view: PoolView, count: int) -> list[Action]:
     return actions
 
 
-def _has_scheduler(observation: Observation) -> bool:
-    """True if a new worker has a scheduler to wait for: UCX, unlike others, one whose name can be found already."""
-    if not addresses.needs_headless(observation.cluster.spec.protocol):
+def _has_scheduler(view: PoolView) -> bool:
+    """True if a new worker has a scheduler to wait for: UCX, unlike others, one that can be found and listens already.
+
+    Where all of the cluster speaks UCX the scheduler listens as soon as it runs.
+    """
+    observation = view.observation
+    if not addresses.needs_headless(observation.cluster.spec.protocol_of(view.pool)):
         return scheduler.is_there(observation)
-    return observation.scheduler_runs and not scheduler.is_replaced_now(observation)
+    there = observation.scheduler_runs and not scheduler.is_replaced_now(observation)
+    return there and not listening.is_awaited(observation, view.pool)
 
 
 def _reinstated(view: PoolView, missing: int) -> list[Pod]:

@@ -12,7 +12,7 @@ from gpudask.api import addresses
 from gpudask.api.status import Demand, PoolStatus, SchedulerStatus, Status, Summary, Termination, epoch, iso
 from gpudask.api.untrusted_text import quote
 from gpudask.desired import spec_hash
-from gpudask.planning import drain, idle, overrides, rollout
+from gpudask.planning import drain, idle, listening, overrides, rollout
 from gpudask.planning.actions import DeletePod, MarkRetiring, Plan, PoolPlan
 from gpudask.planning.conditions import with_conditions
 from gpudask.planning.degraded import refusal_message
@@ -211,7 +211,7 @@ def _pool_status(
         held_seconds=round(view.start_times.held, 1) if pool.gpu else 0.0,
         size_set_by=overrides.set_by(view.override, plan.size),
         reason=plan.size.reason,
-        message=_message(view, live),
+        message=_message(view, live, missing=plan.missing),
         fallback=fallback if observation.demand else before.fallback,  # nobody takes back what a silent scheduler lent
         held=_held(observation, pods),
         leaving=_leaving(observation, pods),
@@ -274,10 +274,12 @@ def _other_pools(counted: Ledger) -> list[PoolStatus]:
     return [counted.of(OTHERS).in_status(row)]
 
 
-def _message(view: PoolView, live: list[Pod]) -> str:
-    """What keeps the pool from progress, and since when: the refusal of its pods, else the first pod that waits."""
+def _message(view: PoolView, live: list[Pod], *, missing: int) -> str:
+    """What keeps the pool from progress, and since when: what its missing pods wait for, else the first that waits."""
     if view.memory.refusal:
         return refusal_message(view.observation, view.memory)
+    if missing and (waits := listening.message(view.observation, view.pool)):
+        return waits
     for pod in live:
         if pod.unschedulable:
             return f"{pod.name}: {pod.unschedulable.rstrip('.')}{_SINCE}{iso(pod.created, to='seconds')}"

@@ -225,7 +225,7 @@ class Reconciler:
         await self._execute(observation.cluster, planned, write_mirror=write_mirror)
         observation = self._observe(cluster)
         sent = await self._feed.send_desired(
-            preload_pools(cluster),
+            preload_pools(observation.cluster),  # a protocol that waits for the scheduler's rollout opens nothing
             retirements(observation),
             planned.offers,
             task_stream=cluster.spec.history.performance_report,

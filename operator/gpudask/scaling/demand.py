@@ -131,6 +131,11 @@ class _Clients(TypedDict):
     ever: Annotated[bool, Field(strict=True)]
 
 
+class _ListenerRow(TypedDict):
+    port: Count
+    why: Text
+
+
 class _Answer(TypedDict):
     version: Version
     scheduler_id: Version
@@ -140,6 +145,7 @@ class _Answer(TypedDict):
     workers: Annotated[list[_WorkerRow], Field(max_length=_WORKERS), FailFast()]
     features: Annotated[dict[Name, LastLine], BeforeValidator(_few)]
     offers: NotRequired[Annotated[dict[Name, Amounts], BeforeValidator(_few)]]
+    listeners: NotRequired[Annotated[dict[Name, _ListenerRow], BeforeValidator(_few)]]
     idle_seconds: NotRequired[Duration | None]
     clients: NotRequired[_Clients | None]
     ignored: NotRequired[Annotated[list[_IgnoredRow], Field(max_length=_NAMED), FailFast()]]
@@ -246,6 +252,14 @@ class Clients:
 
 
 @dataclass(frozen=True, slots=True)
+class Listener:
+    """The port at which a scheduler listens for a protocol beside its own, with `why` empty; or why it does not."""
+
+    port: int
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Demand:
     """One answer of the long poll. `answer_bytes`: how long it was."""
 
@@ -257,6 +271,7 @@ class Demand:
     workers: tuple[Worker, ...] = ()
     features: dict[str, str] = field(default_factory=dict)
     offers: dict[str, dict[str, float]] = field(default_factory=dict)
+    listeners: dict[str, Listener] = field(default_factory=dict)  # by protocol; none where an older preload opens none
     idle_seconds: float | None = None  # without any work; None where an older preload does not say
     clients: Clients | None = None  # None where an older preload does not say
     ignored: tuple[str, ...] = ()  # messages for people: tasks whose `resources=` is no demand that anybody could serve
@@ -300,6 +315,7 @@ def parse(answer: Any, *, answer_bytes: int = 0) -> Demand:
         workers=tuple(_worker(row) for row in read["workers"]),
         features=read["features"],
         offers=read.get("offers", {}),
+        listeners={protocol: Listener(**row) for protocol, row in read.get("listeners", {}).items()},
         idle_seconds=read.get("idle_seconds"),
         clients=None if (clients := read.get("clients")) is None else Clients(**clients),
         ignored=tuple(_ignored(row) for row in read.get("ignored", ())),
@@ -397,11 +413,15 @@ def is_urgent(before: Demand, now: Demand) -> bool:
     It is where there are much more tasks, or none any more, or workers came, went, or are further on their way out.
     """
     return (
-        (before.scheduler_id, before.features, before.offers) != (now.scheduler_id, now.features, now.offers)
+        _of_scheduler(before) != _of_scheduler(now)
         or bool(before.tasks) != bool(now.tasks)
         or _differs_much(before, now)
         or _of_workers(before) != _of_workers(now)
     )
+
+
+def _of_scheduler(demand: Demand) -> tuple[object, ...]:
+    return demand.scheduler_id, demand.features, demand.offers, demand.listeners
 
 
 def _differs_much(before: Demand, now: Demand) -> bool:
