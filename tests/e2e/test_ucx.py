@@ -1,4 +1,4 @@
-"""UCX as the cluster's protocol, without GPUs: workers find the scheduler, and its successor, and move arrays."""
+"""UCX as the protocol of a cluster, or of one pool, without GPUs: workers find the scheduler, and its successor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from local.host.progress import Steps
 from local.images.wheels import fetch_wheels
 from tests.e2e.manifests import cluster, cpu
 from tests.e2e.space import Space
-from tests.e2e.ucx import moved
+from tests.e2e.ucx import BYTES as _BYTES
+from tests.e2e.ucx import moved, moved_beside_tcp
 
 pytestmark = [
     pytest.mark.local_cluster("pods mount this machine's directories"),
@@ -33,7 +34,18 @@ def packages() -> Path:
 
 
 def by_ucx(packages: Path) -> dict[str, Any]:
-    """The cluster: its image has no UCX, so that comes by hostPath."""
+    """A cluster that speaks UCX."""
+    return _cluster(packages, cpu(replicas=_WORKERS, nthreads=1), protocol="ucxx")
+
+
+def beside_tcp(packages: Path) -> dict[str, Any]:
+    """A cluster of tcp with a pool that speaks UCX."""
+    own = cpu(replicas=_WORKERS, nthreads=1) | {"name": "own", "protocol": "ucxx"}
+    return _cluster(packages, cpu(replicas=1, nthreads=1), own)
+
+
+def _cluster(packages: Path, *pools: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    """A cluster whose image has no UCX: that comes by hostPath."""
     mount = {"name": "ucxx", "mountPath": _AT, "readOnly": True}
     template = {
         "spec": {
@@ -43,7 +55,7 @@ def by_ucx(packages: Path) -> dict[str, Any]:
         }
     }
     env = [{"name": "PYTHONPATH", "value": _AT}]
-    return cluster("fast", cpu(replicas=_WORKERS, nthreads=1), protocol="ucxx", template=template, env=env)
+    return cluster("fast", *pools, template=template, env=env, **spec)
 
 
 def test_arrays_move_by_ucx_also_after_the_scheduler_was_replaced(space: Space, packages: Path) -> None:
@@ -62,3 +74,30 @@ def test_arrays_move_by_ucx_also_after_the_scheduler_was_replaced(space: Space, 
     assert degraded["status"] == "False", degraded
     space.wait_ready("fast")
     assert len(moved(space, "fast", "numpy")["workers"]) == _WORKERS
+
+
+def test_a_pool_speaks_ucx_beside_tcp_also_after_the_scheduler_was_replaced(space: Space, packages: Path) -> None:
+    """The program comes by tcp, through a forwarded port, as to any cluster."""
+    space.apply(beside_tcp(packages))
+    space.wait_ready("fast")
+    with space.client("fast") as client:
+        assert moved_beside_tcp(client, "own", "cpu") == _BYTES
+
+    before = space.uids("fast")
+    (scheduler,) = space.names("fast")
+    space.kubectl("delete", "pod", scheduler, "--wait=false")
+    space.wait(lambda: space.uids("fast") and not space.uids("fast") & before, "another scheduler pod is there")
+    space.wait_workers("fast", "own", _WORKERS, seconds=120)
+    space.wait_ready("fast")
+    with space.client("fast") as client:
+        assert moved_beside_tcp(client, "own", "cpu") == _BYTES
+
+
+def test_an_image_without_ucx_keeps_such_a_pool_waiting_and_is_told(space: Space) -> None:
+    space.apply(cluster("fast", cpu(), cpu() | {"name": "own", "protocol": "ucxx"}))
+    space.wait(
+        lambda: space.condition("fast", "Degraded").get("reason") == "SchedulerNotListening", "it is told", seconds=60
+    )
+    assert "its image needs distributed-ucxx" in space.condition("fast", "Degraded")["message"]
+    space.wait_workers("fast", "cpu", 1, seconds=60)
+    assert space.names("fast", "own") == set()

@@ -122,6 +122,10 @@ POOLS: dict[str, tuple[Arguments, list[dict[str, Any]]]] = {
         Arguments(pools=[Pool(name="cpu", replicas=2, drain_timeout="5m")]),
         [CPU | {"drainTimeout": "5m"}],
     ),
+    "a pool with a protocol of its own": (
+        Arguments(pools=[{"name": "cpu"}, Pool(name="gpu", gpu={"count": 2}, protocol="ucxx")]),
+        [{"name": "cpu"}, {"name": "gpu", "gpu": {"count": 2}, "protocol": "ucxx"}],
+    ),
 }
 
 

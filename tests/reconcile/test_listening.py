@@ -73,3 +73,23 @@ async def test_an_older_preload_is_told_of_and_its_other_pools_go_on(stage: Stag
     assert "its preload is older than that" in await stage.shows("Degraded", "True SchedulerNotListening")
     await stage.becomes(lambda: stage.names(pool="cpu"), ["demo-cpu-worker-0", "demo-cpu-worker-1"])
     assert await stage.names(pool="gpu") == []
+
+
+async def test_while_a_scheduler_of_tls_waits_for_its_rollout_nothing_is_opened_beside_it(
+    stage: Stage, operator: Operator
+):
+    """UCX is not encrypted: an edit away from tls opens it once the scheduler that speaks tls has gone."""
+    await stage.apply(CPU, {key: value for key, value in GPU.items() if key != "protocol"}, protocol="tls")
+    await stage.shows("Ready", "True AllReady")
+    scheduler, pods = await stage.scheduler(), await stage.names()
+    scheduler.tasks = 1
+    await scheduler.say()
+    await stage.apply(CPU | {"accepts": "annotated"}, GPU, protocol="tcp")
+    await stage.shows("SchedulerReady", "SchedulerWaitsForRollout")
+
+    async def told() -> str:
+        return str(scheduler.desired["pools"]["cpu"]["accepts"])
+
+    await stage.becomes(told, "annotated", "the rest of the edit has reached the scheduler")
+    assert "listen" not in scheduler.desired["pools"]["gpu"]
+    assert await stage.names() == pods
