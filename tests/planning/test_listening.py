@@ -137,7 +137,7 @@ def test_an_older_preload_is_told_of_with_the_cure():
     status = status_of(seen(OF, scheduler_pod(OF), says=says(features={"demand": ""})))
     assert degraded(status)[:2] == ("True", "SchedulerNotListening")
     assert (
-        "its preload is older than that; it listens once the scheduler pod is replaced: delete it"
+        "its preload is older than that; it listens once the scheduler pod is replaced: delete that once"
         in degraded(status)[2]
     )
     ready = next(each for each in status.conditions if each.type == "SchedulerReady")

@@ -42,7 +42,8 @@ def trouble(observation: Observation, pool: Pool) -> str:
         return ""
     waits = f"its pods are not made, since the scheduler does not listen for {pool.protocol}"
     if FEATURE not in demand.features:
-        return f"{waits}: its preload is older than that; it listens once the scheduler pod is replaced: delete it"
+        replaced = "it listens once the scheduler pod is replaced: delete that once its results are not needed"
+        return f"{waits}: its preload is older than that; {replaced}"
     if demand.features[FEATURE]:
         return f"{waits}: {demand.features[FEATURE]}"
     found = demand.listeners.get(pool.protocol or "")
