@@ -23,17 +23,21 @@ _RATES_SECONDS = 170
 
 
 @pytest.mark.timeout(2 * _RATES_SECONDS + 180)  # its parts have limits of their own, which say more
-# `rows`: millions a worker. Over a fast link a frame of fewer measures Dask's own messages.
+# `spoken`: by the pool, and where that is its own, by the cluster.
+# `rows`: millions a worker. Over a fast link fewer measure Dask's own messages.
 @pytest.mark.parametrize(
-    ("protocol", "method", "rows"), [("tcp", "tasks", 25), ("ucxx", "tasks", 1_000), ("tcp", "p2p", 25)]
+    ("spoken", "method", "rows"),
+    [("tcp", "tasks", 25), ("ucxx", "tasks", 1_000), ("ucxx beside tcp", "tasks", 1_000), ("tcp", "p2p", 25)],
 )
 def test_frames_are_merged_and_shuffled_as_fast_as_by_dask_cuda(
-    room: Space, several_gpus: int, protocol: str, method: str, rows: int
+    room: Space, several_gpus: int, spoken: str, method: str, rows: int
 ) -> None:
-    needs("cudf", "dask_cudf", *(["distributed_ucxx"] if protocol == "ucxx" else []))
+    link, _, beside = spoken.partition(" beside ")
+    needs("cudf", "dask_cudf", *(["distributed_ucxx"] if link == "ucxx" else []))
     count = several_gpus
-    pool = gpu(count=count, replicas=1, resources=_POD, devices={"rmmPoolSize": RMM_POOL})
-    room.apply(cluster("here", pool, protocol=protocol))
+    of_pool = {"protocol": link} if beside else {}
+    pool = gpu(count=count, replicas=1, resources=_POD, devices={"rmmPoolSize": RMM_POOL}, **of_pool)
+    room.apply(cluster("here", pool, protocol=beside or link))
     room.wait_workers("here", "gpu", count, seconds=90)
     (pod,) = room.names("here", "gpu")
     address = room.status("here")["scheduler"]["address"]
@@ -43,8 +47,8 @@ def test_frames_are_merged_and_shuffled_as_fast_as_by_dask_cuda(
     room.wait(lambda: not room.pods("here"), "the devices are free", seconds=60)
     room.apply(holding_gpus("local", count, **_POD))
     room.kubectl("wait", "pod/local", "--for=condition=Ready", "--timeout=60s")
-    local = _rates(room, "local", "--protocol", protocol, *frames)
-    print(f"rates by {method} over {protocol}: {compared(here, local)} here={here} local={local}", flush=True)
+    local = _rates(room, "local", "--protocol", link, *frames)
+    print(f"rates by {method} over {spoken}: {compared(here, local)} here={here} local={local}", flush=True)
     assert here["merge"] > 0
     assert here["shuffle"] > 0
 
