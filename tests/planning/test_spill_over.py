@@ -7,6 +7,7 @@ import pytest
 from tests.builders import a_pool
 from gpudask.planning.observed.observation import PoolMemory
 from gpudask.planning.observed.pods import Pod
+from gpudask.planning.actions import Plan
 from gpudask.planning.plan import plan
 from tests.planning.builders import NOW, cluster, demand, gpu_pool, pod, scaled, scheduler_pod, seen, tasks, worker
 from tests.planning.sequence import Sequence, cancels, play, sets, submits
@@ -182,3 +183,18 @@ def test_one_that_starts_is_not_cancelled_by_a_new_operator_that_has_not_asked_t
     world.cancel()
     world.run(1)
     assert not world.show("big")
+
+
+def test_a_pool_of_a_fixed_size_says_when_its_node_is_taken_not_to_come():
+    """It makes no more pods, so that nothing else looks again by then; and the tasks are the dearer pool's."""
+    of = cluster(CPU, BIG, a_pool("small", gpu={"count": 1}, replicas=1))
+    waits = pod(of, "small", running=False, unschedulable="no node", created=NOW - 100.0)
+    says = demand(tasks(1, seconds=800.0, GPU=1))
+
+    def planned(after: float) -> Plan:
+        return plan(seen(of, scheduler_pod(of), waits, says=says, now=NOW + after))
+
+    after = planned(0.0).requeue_after
+    assert after is not None
+    assert planned(0.0).pools["big"].size.pods == planned(after - 0.1).pools["big"].size.pods == 0
+    assert planned(after).pools["big"].size.pods == 1
