@@ -7,6 +7,8 @@ is deleted meanwhile. What a watch cannot tell is allowed for:
 
 - A pod holds its GPUs until its containers have ended, of which the kubelet's stamps tell, or until it is gone, which
   is told later: a ledger may count up to either.
+- It holds them from when it was given its node, of which its condition tells, or from when that could be stored and
+  told: while etcd hangs there are seconds between the two.
 - While the watch itself was away, a pod came or went at some time between its last word and the first of the next.
 - Between two counts of a status that lie further apart than counts ever do while an operator leads, nobody counted:
   the leader had ended. The next one has seen what went meanwhile, unless it had just begun itself: then it takes half
@@ -101,11 +103,18 @@ class Lifetimes:
         if not (gpus and pool and owners):
             return
         if uid not in self.pods and spec.get("nodeName"):
-            self.pods[uid] = Lifetime(owners[0], pool, gpus, when)
+            self.pods[uid] = Lifetime(owners[0], pool, gpus, (min(_placed(pod) or when[0], when[0]), when[1]))
         if pod["status"].get("phase") in ("Failed", "Succeeded"):
             lifetime = self.pods.get(uid)
             if lifetime is not None and lifetime.ended is None:
                 lifetime.ended = (min(_containers_ended(pod) or when[0], when[0]), when[1])
+
+
+def _placed(pod: Json) -> float | None:
+    """When a pod got its node, in whole seconds; None: nobody has said."""
+    conditions = pod["status"].get("conditions", ())
+    stamps = [str(each.get("lastTransitionTime") or "") for each in conditions if each.get("type") == "PodScheduled"]
+    return _seconds(stamps[0]) if stamps and stamps[0] else None
 
 
 def _containers_ended(pod: Json) -> float | None:

@@ -67,7 +67,7 @@ def test_news_that_come_late_are_allowed_for_with_each_gpu(held: float, is_clean
 @pytest.mark.parametrize("held", [34.0, 37.0, 40.0])
 @pytest.mark.parametrize("phase", ["Running", "Succeeded"])
 def test_a_ledger_may_count_until_the_containers_end_or_until_their_pod_is_gone(phase: str, held: float):
-    stamp = datetime.fromtimestamp(125.0, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    stamp = stamped(125.0)
     ended = pod(phase=phase)
     ended["status"]["containerStatuses"] = [{"state": {"terminated": {"finishedAt": stamp}}}]
     last = (128.0, "DELETED" if phase == "Running" else "MODIFIED", ended)
@@ -76,6 +76,18 @@ def test_a_ledger_may_count_until_the_containers_end_or_until_their_pod_is_gone(
     goes_on = [{"state": {"terminated": {"finishedAt": stamp}}}, {"state": {"running": {}}}]
     ended["status"]["containerStatuses"] = goes_on
     assert compare(watched(*LIVED_20[:-1], last), [replace(AT_30, held=34.0)]).gap > 0
+
+
+def stamped(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@pytest.mark.parametrize(("held", "is_clean"), [(50.0, True), (45.0, True), (40.0, True), (53.0, False), (37.0, False)])
+def test_a_ledger_may_count_from_when_a_node_was_given_or_from_when_that_was_told(held: float, is_clean: bool):
+    given = pod()
+    given["status"]["conditions"] = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": stamped(103.0)}]
+    told = compare(watched((108.0, "ADDED", given), LIVED_20[-1]), [replace(AT_30, held=held)])
+    assert told.verdict.is_clean == is_clean
 
 
 def record(gpu_seconds: float, before: float = 0.0, ended: str = "2026-12-01T18:00:00Z") -> Json:
