@@ -111,21 +111,22 @@ class Lifetimes:
 
 
 def _placed(pod: Json) -> float | None:
-    """When a pod got its node, in whole seconds; None: nobody has said."""
+    """When a pod got its node, to half a second; None: nobody has said."""
     conditions = pod["status"].get("conditions", ())
     stamps = [str(each.get("lastTransitionTime") or "") for each in conditions if each.get("type") == "PodScheduled"]
     return _seconds(stamps[0]) if stamps and stamps[0] else None
 
 
 def _containers_ended(pod: Json) -> float | None:
-    """When the last container of a pod that is no more had ended, in whole seconds; None: the kubelet has not said."""
+    """When the last container of a pod that is no more had ended, to half a second; None: the kubelet has not said."""
     states = [each.get("state", {}).get("terminated", {}) for each in pod["status"].get("containerStatuses", ())]
     stamps = [str(state.get("finishedAt") or "") for state in states]
     return max(map(_seconds, stamps)) if stamps and all(stamps) else None
 
 
 def _seconds(stamp: str) -> float:
-    return datetime.fromisoformat(stamp).timestamp()
+    """The middle of the second that a stamp names: half a second is allowed for anyway."""
+    return datetime.fromisoformat(stamp).timestamp() + _SLACK_SECONDS
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ def test_news_that_come_late_are_allowed_for_with_each_gpu(held: float, is_clean
     assert found.verdict.is_clean == is_clean
 
 
-@pytest.mark.parametrize("held", [34.0, 37.0, 40.0])
+@pytest.mark.parametrize("held", [35.0, 37.0, 40.0])
 @pytest.mark.parametrize("phase", ["Running", "Succeeded"])
 def test_a_ledger_may_count_until_the_containers_end_or_until_their_pod_is_gone(phase: str, held: float):
     stamp = stamped(125.0)
