@@ -296,6 +296,37 @@ class Anew:
         self.told.append(([pod.uid for pod, _ in gone], last))
 
 
+async def test_the_end_that_nobody_wrote_is_written_though_a_late_event_had_begun_the_cluster_once_more(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Who saw it go led no more before all was written, and leads again."""
+    monkeypatch.setattr(module, "ClusterRecord", Anew)
+    monkeypatch.setattr(Anew, "told", [])
+
+    async def never(_self: Record) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Record, "close", never)
+    monkeypatch.setattr(module, "_CLOSING_SECONDS", 0.01)
+    now = [1000.0]
+    registry = Registry(lambda: now[0])
+    registry.lead(context("team"))
+    registry.cluster_changed(body("a"))
+    await acting()
+    Loop.running[0].over.set()  # it found that out
+    await acting()
+    await registry.stand_by()
+    registry.cluster_changed(body("a", 2))  # late
+    now[0] += 5.0
+    registry.lead(context("team"))
+    await acting()
+    assert Anew.told == [], "it may be there"
+    Loop.running[0].over.set()
+    await acting()
+    await acting()
+    assert [last.name for _, last in Anew.told if last is not None] == ["a"]
+
+
 @pytest.mark.parametrize(("seconds", "told"), [(80.0, [["pod"]]), (100.0, [])], ids=["just before", "long ago"])
 async def test_a_cluster_that_went_just_before_is_told_of_as_soon_as_one_leads(
     seconds: float, told: list[list[str]], monkeypatch: pytest.MonkeyPatch

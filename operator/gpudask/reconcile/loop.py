@@ -456,15 +456,20 @@ class Registry:
         """Write the end of a cluster that is gone; of one that others go on with, end what runs for its record."""
         if self._context is None:
             return
-        self._run_to_end(record, record.close if is_gone else record.stop, key)
+        ending = self._run_to_end(record, record.close if is_gone else record.stop, key)
+        if not is_gone:  # another's cluster, or one that had ended before: of its end perhaps nothing is written yet
+            ending.add_done_callback(lambda _: self._tell_ends())
 
-    def _run_to_end(self, record: ClusterRecord, work: Callable[[], Coroutine[Any, Any, None]], key: str) -> None:
+    def _run_to_end(
+        self, record: ClusterRecord, work: Callable[[], Coroutine[Any, Any, None]], key: str
+    ) -> asyncio.Task[None]:
         assert self._context is not None, "records are of clusters that had a loop, or of a leader"
         task = self._context.supervisor.start(work, kind="record", name=key, may_end=True)
         self._closing.add(task)
         self._ending.setdefault(key, record)
         task.add_done_callback(self._closing.discard)
         task.add_done_callback(lambda done: self._ended_record(key, record, ran=not done.cancelled()))
+        return task
 
     def _ended_record(self, key: str, record: ClusterRecord, *, ran: bool) -> None:
         """Note that nothing runs for a record any more; one that is closed has all, and its pods are forgotten."""
