@@ -45,7 +45,7 @@ class Sizes:
     probes: int
     probe_pause_seconds: float
     changes_a_second: float
-    """Of each of `latency_clusters`; of more clusters in inverse proportion, so that together they are as many."""
+    """Of each cluster."""
     event_rounds: int
     preload_tasks: int
     preload_batches: int
@@ -64,7 +64,7 @@ FULL = Sizes(
     latency_clusters=100,
     probes=500,
     probe_pause_seconds=0.05,
-    changes_a_second=5.0,
+    changes_a_second=1.0,
     event_rounds=10,
     preload_tasks=100_000,
     preload_batches=400,
@@ -82,7 +82,7 @@ SMALL = Sizes(
     latency_clusters=5,
     probes=20,
     probe_pause_seconds=0.02,
-    changes_a_second=5.0,
+    changes_a_second=1.0,
     event_rounds=2,
     preload_tasks=2000,
     preload_batches=2,
@@ -206,7 +206,7 @@ async def _clusters(sizes: Sizes, results: Results, tell: Tell, *, probe: bool) 
             found = await latency.measure(
                 testbed,
                 operator,
-                rate=sizes.changes_a_second * sizes.latency_clusters / sizes.clusters,
+                rate=sizes.changes_a_second,
                 probes=sizes.probes,
                 pause_seconds=sizes.probe_pause_seconds,
             )

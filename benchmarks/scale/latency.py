@@ -1,7 +1,7 @@
 """(d) From a demand to the pod that it asks for, while clusters are active; (e) what activity costs the operator.
 
-Active: the counts of every cluster's scheduler change all the time, so that each long poll is answered at a given
-rate. The preload tells of plain counts at most once a second, an older one five times.
+Active: the counts of every cluster's scheduler change all the time, once a second, as often as the preload tells of
+them.
 """
 
 from __future__ import annotations

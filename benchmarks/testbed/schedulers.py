@@ -33,7 +33,9 @@ class FakeScheduler:
         self._workers: dict[str, str] = {}
         self._busy: set[str] = set()
         self._desired_version = ""
+        self._urgent_counter = 0
         self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting_for_urgent: set[asyncio.Future[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def want(self, unrunnable: int, *, seconds_a_task: float, **resources: float) -> None:
@@ -48,11 +50,11 @@ class FakeScheduler:
         self.say()
 
     def count(self, processing: int) -> None:
-        """Plain tasks come and go: a count changes and nothing else."""
+        """Plain tasks come and go: a count changes and nothing else, which answers no quiet poll."""
         row = {"resources": {}, "waiting": 0, "unrunnable": 0, "processing": processing, "unknown": 0}
         row |= {"seconds": float(processing), "since_seconds": 0.0}
         self._demand = [row, *(item for item in self._demand if item["resources"])]
-        self.say()
+        self.say(urgent=False)
 
     def register(self, dask_name: str, pool: str) -> None:
         """A worker came, and a GPU worker takes a task that waits: said with those that come within the same look."""
@@ -73,33 +75,31 @@ class FakeScheduler:
             row["unrunnable"] += 1
         self._say_soon()
 
-    def say(self) -> None:
-        """Something changed: answer the polls."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def say(self, *, urgent: bool = True) -> None:
+        """Something changed: answer the polls; only the `urgent` answers quiet ones."""
         self._counter += 1
-        for future in self._waiting:
-            if not future.done():
-                future.set_result(None)
-        self._waiting.clear()
+        _answer(self._waiting)
+        if urgent:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            self._urgent_counter = self._counter
+            _answer(self._waiting_for_urgent)
 
-    async def demand(self, seen: str, wait_seconds: float) -> Json:
+    async def demand(self, seen: str, wait_seconds: float, quiet_seconds: float = 0.0) -> Json:
         """The answer of the long poll."""
         self.polls += 1
+        _, _, counter = seen.rpartition("/")
+        if quiet_seconds and counter and int(counter) >= self._urgent_counter:
+            await _wait(self._waiting_for_urgent, quiet_seconds)
         if seen == self._version:
-            future = asyncio.get_running_loop().create_future()
-            self._waiting.add(future)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait_seconds):
-                    await future
-            self._waiting.discard(future)
+            await _wait(self._waiting, wait_seconds)
         return {
             "protocol": 1,
             "version": self._version,
             "scheduler_id": f"fake-{self.address}",
             "desired_version": self._desired_version,
-            "features": {"demand": "", "fence": "", "retire": ""},
+            "features": {"demand": "", "fence": "", "retire": "", "quiet": ""},
             "tasks": sum(row["unrunnable"] + row["processing"] for row in self._demand),
             "demand": self._demand,
             "workers": [_worker(name, pool, busy=name in self._busy) for name, pool in self._workers.items()],
@@ -149,8 +149,25 @@ class FakeSchedulers:
         if request.method == "POST":
             answer = scheduler.desire(await request.json())
         else:
-            answer = await scheduler.demand(request.query["seen"], float(request.query["wait"]))
+            seen, wait, quiet = (request.query.get(name, "0") for name in ("seen", "wait", "quiet"))
+            answer = await scheduler.demand(seen, float(wait), float(quiet))
         return web.Response(body=json.dumps(answer).encode(), content_type="application/json")
+
+
+async def _wait(waiting: set[asyncio.Future[None]], seconds: float) -> None:
+    future = asyncio.get_running_loop().create_future()
+    waiting.add(future)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await future
+    waiting.discard(future)
+
+
+def _answer(waiting: set[asyncio.Future[None]]) -> None:
+    for future in waiting:
+        if not future.done():
+            future.set_result(None)
+    waiting.clear()
 
 
 def addresses(count: int) -> list[str]:

@@ -30,10 +30,11 @@ def hold(name):
     Event(name).wait()
 
 
-async def poll(cluster, seen, wait=60):
+async def poll(cluster, seen, wait=60, quiet=0):
     """Start a long poll and return once the scheduler has it."""
-    task = asyncio.create_task(cluster.demand(seen=seen, wait=wait))
-    await until(lambda: cluster.preload.watch._waiters or task.done())
+    watch, before = cluster.preload.watch, cluster.preload.watch._waiters | cluster.preload.watch._urgent_waiters
+    task = asyncio.create_task(cluster.demand(seen=seen, wait=wait, quiet=quiet))
+    await until(lambda: (watch._waiters | watch._urgent_waiters) - before or task.done())
     return task
 
 
@@ -182,6 +183,60 @@ async def test_a_worker_that_becomes_busy_and_idle_answers_the_waiting_poll(star
     await future
     await until(lambda: cluster.row(gpu))
     assert idle["idle_seconds"] >= 0
+
+
+async def test_a_quiet_poll_is_answered_by_demand_and_workers_that_come_but_not_by_counts_and_what_workers_do(start):
+    cluster = await start()
+    await cluster.add("gpu-0")
+    seen = await quiet_version(cluster)
+    quiet = await poll(cluster, seen, quiet=50)
+    future = cluster.client.submit(hold, "busy", resources=GPU)
+    first = await asyncio.wait_for(quiet, 20)
+    assert [entry["processing"] for entry in first["demand"]] == [1], "the first task of a kind is urgent"
+
+    seen = await quiet_version(cluster)
+    quiet, plain = await poll(cluster, seen, quiet=50), await poll(cluster, seen)
+    from distributed import Event
+
+    second = cluster.client.submit(inc, 1, resources=GPU)  # waits behind the first one: no more than a count
+    assert [entry["processing"] for entry in (await plain)["demand"]] == [2]
+    assert not quiet.done()
+    joined = await cluster.add("cpu-0")
+    answer = await asyncio.wait_for(quiet, 20)
+    assert joined.address in [row["address"] for row in answer["workers"]]
+    await Event("busy", client=cluster.client).set()
+    assert await second == 2
+    del future
+
+
+async def test_a_quiet_poll_is_answered_at_its_quiet_end_with_what_changed_meanwhile(start):
+    cluster = await start()
+    await cluster.add("gpu-0")
+    future = cluster.client.submit(hold, "busy", resources=GPU)
+    await until(lambda: cluster.scheduler.total_occupancy)
+    seen = await quiet_version(cluster)
+    quiet, plain = await poll(cluster, seen, quiet=3), await poll(cluster, seen)
+    second = cluster.client.submit(inc, 1, resources=GPU)
+    version = (await plain)["version"]
+    assert not quiet.done()
+    answer = await asyncio.wait_for(quiet, 20)
+    assert answer["version"] == version
+    assert [entry["processing"] for entry in answer["demand"]] == [2]
+    from distributed import Event
+
+    await Event("busy", client=cluster.client).set()
+    assert await second == 2
+    del future
+
+
+async def test_a_quiet_poll_of_who_missed_something_urgent_is_answered_at_once(start):
+    cluster = await start()
+    seen = await quiet_version(cluster)
+    await cluster.add("cpu-0")
+    await until(lambda: cluster.preload.watch.urgent_counter == cluster.preload.watch.counter)
+    for missed in (seen, "", "another-scheduler/1", "no version", f"{cluster.scheduler.id}/x"):
+        answer = await asyncio.wait_for(cluster.demand(seen=missed, wait=50, quiet=50), 20)
+        assert [row["pool"] for row in answer["workers"]] == ["cpu"]
 
 
 async def test_the_idle_clock_runs_from_the_end_of_own_work(start):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from gpudask.clients.errors import SchedulerError, SchedulerTrouble
+from gpudask.clients.flow_control import FairRateLimiter
 from gpudask.desired.scheduler import preload_pools
 from gpudask.planning.observed.pods import Retirement
 from gpudask.reconcile import demand_feed, supervisor
@@ -20,7 +22,7 @@ from gpudask.scaling.demand import PROTOCOL, Demand, Requirement, Worker, parse
 from tests.builders import a_manifest, a_pool
 from tests.documented_protocol import DEMAND, DESIRED
 from tests.planning.builders import NOW, cluster, pod, scheduler_pod, seen, stored
-from tests.virtual_time import VirtualPolicy
+from tests.virtual_time import VirtualPolicy, now
 
 POD = scheduler_pod(cluster(a_pool()))
 
@@ -38,21 +40,29 @@ class Clock:
         return self.now
 
 
+def a_context(schedulers: Any, clock: Clock) -> Any:
+    return SimpleNamespace(
+        clock=clock,
+        schedulers=schedulers,
+        token=lambda uid: uid,
+        supervisor=Supervisor(),
+        counts_limiter=FairRateLimiter(100.0),
+        urgent_limiter=FairRateLimiter(200.0, 20.0),
+    )
+
+
 class PolledFeed:
     """A feed on a scheduler whose answers are given one by one."""
 
     def __init__(self) -> None:
         self.clock = Clock()
+        self.context = a_context(self, self.clock)
         self.answers: asyncio.Queue[Any] = asyncio.Queue()
         self.polls_now = asyncio.Event()
         self.sent: list[Any] = []
         self.wakes = 0
         self.urgent = 0
-        self.supervisor = Supervisor()
-        context: Any = SimpleNamespace(
-            clock=self.clock, schedulers=self, token=lambda uid: uid, supervisor=self.supervisor
-        )
-        self.feed = DemandFeed(context, stored(a_manifest()), self.wake)
+        self.feed = DemandFeed(self.context, stored(a_manifest()), self.wake)
 
     async def starts(self) -> None:
         """Start, and wait for the first poll."""
@@ -239,7 +249,7 @@ async def test_a_defect_does_not_end_the_feed_and_is_reported(polled: PolledFeed
     await polled.gets(TypeError("'<' not supported between instances of 'str' and 'int'"))
     assert polled.feed.demand is None, "what was known before is not known now"
     assert polled.feed.problem.startswith("the operator failed to listen (TypeError)")
-    assert polled.supervisor.restarts == {"demand feed": 1}
+    assert polled.context.supervisor.restarts == {"demand feed": 1}
     await polled.gets(Demand("s/2", "s"))
     assert (polled.feed.demand, polled.feed.problem) == (Demand("s/2", "s"), "")
     polled.feed.stop()
@@ -258,15 +268,12 @@ async def test_after_a_defect_silence_is_reported_as_what_it_is(polled: PolledFe
 class Chatter:
     """A scheduler with a new version, of so many bytes, whenever it is asked; its polls by the loop's clock."""
 
-    def __init__(self, answer_bytes: int = 0) -> None:
+    def __init__(self, answer_bytes: int = 0, urgent_limiter: FairRateLimiter | None = None) -> None:
         self.polls: list[float] = []
         self.wakes = 0
         self._answer_bytes = answer_bytes
-        self.clock = Clock()
-        self.supervisor = Supervisor()
-        context: Any = SimpleNamespace(
-            clock=self.clock, schedulers=self, token=lambda uid: uid, supervisor=self.supervisor
-        )
+        context = a_context(self, Clock())
+        context.urgent_limiter = urgent_limiter or context.urgent_limiter
         self.feed = DemandFeed(context, stored(a_manifest()), self.wake)
 
     def wake(self, *, urgent: bool = True) -> None:
@@ -296,3 +303,77 @@ async def test_a_dozen_urgent_changes_are_heard_without_a_pause():
             await asyncio.sleep(0)
     chatter.feed.stop()
     assert chatter.polls[11] - chatter.polls[0] < 0.2
+
+
+class Counting:
+    """A scheduler whose counts change every 0.1 s. `honest`: it answers no quiet poll with them."""
+
+    def __init__(self, context: Any, features: dict[str, str], *, honest: bool = True) -> None:
+        self.polls: list[tuple[float, float]] = []  # at, quiet for so many seconds
+        self.workers: tuple[Worker, ...] = ()
+        self._features, self._honest = features, honest
+        self._joined = asyncio.Event()
+        context.schedulers = self
+        self.feed = DemandFeed(context, stored(a_manifest()), lambda **_: None)
+
+    async def demand(self, *_: str, quiet_seconds: float, **__: Any) -> Demand:
+        self.polls.append((now(), quiet_seconds))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.1, quiet_seconds if self._honest else 0.0)):
+                await self._joined.wait()
+        self._joined.clear()
+        return Demand(scheduler_id="s", version=f"s/{len(self.polls)}", workers=self.workers, features=self._features)
+
+    def join(self) -> None:
+        self.workers = (Worker("w", "tcp://w", "cpu"),)
+        self._joined.set()
+
+
+@pytest.fixture
+def crowded() -> Any:
+    """The context of a namespace in which other clusters' counts are to be read for five seconds."""
+    context = a_context(None, Clock())
+    for _ in range(500):
+        context.counts_limiter.reserve("default", 0.0)
+    return context
+
+
+async def test_where_many_counts_are_to_be_read_polls_are_quiet_and_what_is_urgent_is_heard_at_once(crowded: Any):
+    scheduler = Counting(crowded, {"quiet": ""})
+    scheduler.feed.follow(POD)
+    await asyncio.sleep(1.0)
+    assert scheduler.polls == [(0.0, 0.0), pytest.approx((0.1, 0.0)), pytest.approx((0.2, 4.8))]
+
+    scheduler.join()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0.01)
+    assert scheduler.feed.demand is not None
+    assert scheduler.feed.demand.workers == scheduler.workers
+    await asyncio.sleep(3.5)
+    assert scheduler.polls[3:] == [pytest.approx((1.0, 4.0), abs=0.01)]
+    scheduler.feed.stop()
+
+
+@pytest.mark.parametrize(("features", "honest"), [({}, True), ({"quiet": ""}, False)])
+async def test_a_scheduler_that_answers_no_quiet_poll_is_polled_when_its_counts_may_be_read(
+    crowded: Any, features: dict[str, str], honest: bool
+):
+    scheduler = Counting(crowded, features, honest=honest)
+    scheduler.feed.follow(POD)
+    await asyncio.sleep(4.9)
+    assert len(scheduler.polls) <= 3
+    await asyncio.sleep(0.3)
+    assert len(scheduler.polls) >= 3
+    scheduler.feed.stop()
+
+
+async def test_schedulers_with_ever_new_versions_take_turns_and_others_wait_for_none_of_them():
+    limiter = FairRateLimiter(50.0, 20.0)
+    chatters = [Chatter(urgent_limiter=limiter) for _ in range(100)]
+    for chatter in chatters:
+        chatter.feed.follow(POD)
+    await asyncio.sleep(10)
+    assert sum(len(chatter.polls) for chatter in chatters) <= 100 + 20 + 10 * 50
+    assert limiter.reserve("another", now()) == now()
+    for chatter in chatters:
+        chatter.feed.stop()

@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from gpudask.clients.flow_control import FairRateLimiter
 from gpudask.clients.scheduler import SchedulerClient
 from gpudask.handlers import Health
 from gpudask.planning.observed.parser import parse_pod
@@ -46,7 +47,12 @@ async def test_a_scheduler_is_heard_and_told_at_its_address(ip: str, monkeypatch
     monkeypatch.setattr(demand_feed, "DASHBOARD_PORT", port)
     schedulers, heard = SchedulerClient(), asyncio.Event()
     context: Any = SimpleNamespace(
-        clock=lambda: 0.0, schedulers=schedulers, token=lambda _: "token", supervisor=Supervisor()
+        clock=lambda: 0.0,
+        schedulers=schedulers,
+        token=lambda _: "token",
+        supervisor=Supervisor(),
+        counts_limiter=FairRateLimiter(100.0),
+        urgent_limiter=FairRateLimiter(100.0),
     )
     feed = DemandFeed(context, stored(a_manifest()), lambda **_: heard.set())
     try:

@@ -76,7 +76,6 @@ def context() -> Any:
     return SimpleNamespace(
         clock=lambda: 1000.0,
         pass_queue=FairQueue(1, 1),
-        counts_limiter=FairRateLimiter(100.0),
         first_pass_limiter=FairRateLimiter(200.0, 4.0),
         supervisor=Supervisor(),
         random=lambda: 0.5,
@@ -119,27 +118,6 @@ async def test_counts_wait_a_moment_and_many_of_them_wake_once(running: ClusterL
     await passes.count(2)
     assert passes.made[1] >= heard + COUNTS_SECONDS
     await passes.stay(2, 2 * COUNTS_SECONDS)
-
-
-async def test_counts_wait_for_their_turn_among_all_clusters(running: ClusterLoop, context: Any, passes: Passes):
-    limiter = context.counts_limiter = FairRateLimiter(5.0)
-    began = now() + COUNTS_SECONDS
-    for _ in range(3):
-        limiter.reserve("default", began)
-
-    running.demand_changed(urgent=False)
-    await passes.count(2)
-    assert passes.made[1] >= began + 3 / limiter.per_second
-    await passes.stay(2, 2 * COUNTS_SECONDS)
-
-
-async def test_what_is_urgent_does_not_wait_for_a_turn(running: ClusterLoop, context: Any, passes: Passes):
-    context.counts_limiter = FairRateLimiter(0.001)
-    context.counts_limiter.reserve("default", now())
-    running.demand_changed(urgent=False)
-    await passes.stay(1, 2 * COUNTS_SECONDS)
-    running.demand_changed(urgent=True)
-    await passes.count(2)
 
 
 async def test_what_is_urgent_wakes_at_once_and_takes_the_counts_along(running: ClusterLoop, passes: Passes):

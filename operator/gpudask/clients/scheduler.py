@@ -68,16 +68,26 @@ class SchedulerClient:
             await self._session.close()
 
     async def demand(
-        self, base: str, token: str, *, known_version: str, wait_seconds: float, namespace: str = ""
+        self,
+        base: str,
+        token: str,
+        *,
+        known_version: str,
+        wait_seconds: float,
+        quiet_seconds: float = 0.0,
+        namespace: str = "",
     ) -> Demand:
         """Get the demand once it differs from `known_version`, or after `wait_seconds`.
 
-        `namespace`: the cluster's. The long answers of one namespace are read a few at a time.
+        `quiet_seconds`: for so long, of that only what is urgent answers. `namespace`: the cluster's. The long answers
+        of one namespace are read a few at a time.
 
         Raises:
             SchedulerError: no answer, or none that can be acted on.
         """
         query = {"seen": known_version, "wait": f"{wait_seconds:g}"}
+        if quiet_seconds:
+            query["quiet"] = f"{quiet_seconds:.3f}"
         url, seconds = f"{base}/gpudask/v1/demand", wait_seconds + self._silence_seconds
         try:
             answer, length = await self._request("GET", url, token, seconds, namespace=namespace, params=query)

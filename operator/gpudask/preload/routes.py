@@ -44,22 +44,42 @@ class DemandRoute(Route):
     _waiter: asyncio.Future[None] | None = None
 
     async def get(self) -> None:
-        """Answer at once when `seen` is not the current version, else with the next version or after `wait` seconds."""
+        """Answer at once when `seen` is not the current version, else with the next version or after `wait` seconds.
+
+        For `quiet` seconds, only what is urgent answers it.
+        """
         try:
-            wait_seconds = min(max(float(self.get_argument("wait", "30")), 0.0), MAX_WAIT_SECONDS)
-        except ValueError:
-            self.answer({"error": f"wait: expected seconds, got {self.get_argument('wait')!r}"}, status=400)
+            wait_seconds, quiet_seconds = self._seconds("wait", 30.0), self._seconds("quiet", 0.0)
+        except BadInputError as error:
+            self.answer({"error": str(error)}, status=400)
             return
-        if self.get_argument("seen", "") == self.preload.version and wait_seconds:
-            self._waiter = self.preload.watch.next_version()
-            await asyncio.wait([self._waiter], timeout=wait_seconds)
-            if self._waiter.done():
-                self.answer(self.preload.latest_answer())
+        seen, preload = self.get_argument("seen", ""), self.preload
+        quiet_seconds = min(quiet_seconds, wait_seconds)
+        if quiet_seconds and not preload.has_urgent_news(seen):
+            if await self._waited_for(preload.watch.next_version(urgent=True), quiet_seconds):
+                self.answer(preload.latest_answer())
                 return
-            self._waiter.cancel()
-        body = self.preload.answer()
+            wait_seconds -= quiet_seconds
+        is_news = seen != preload.version or not wait_seconds
+        if not is_news and await self._waited_for(preload.watch.next_version(), wait_seconds):
+            self.answer(preload.latest_answer())
+            return
+        body = preload.answer()
         await asyncio.sleep(0)  # with very many workers it takes a while, and so does writing it
         self.answer(body)
+
+    async def _waited_for(self, waiter: asyncio.Future[None], seconds: float) -> bool:
+        """Wait for `waiter`, at most so long; return whether it came."""
+        self._waiter = waiter
+        await asyncio.wait([waiter], timeout=seconds)
+        return waiter.done() or not waiter.cancel()
+
+    def _seconds(self, name: str, default: float) -> float:
+        given = self.get_argument(name, str(default))
+        try:
+            return min(max(0.0, float(given)), MAX_WAIT_SECONDS)  # 0 for NaN
+        except ValueError:
+            raise BadInputError(f"{name}: expected seconds, got {given!r}") from None
 
     def on_connection_close(self) -> None:
         """Stop waiting for a client that has gone."""

@@ -34,13 +34,14 @@ from .performance_report import PerformanceReport
 from .pools import Pools
 from .rebalance import Rebalance
 from .routes import add_routes
-from .watch import Edges, Watch
+from .watch import BUSY, Edges, Watch
 from .workers import Workers
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, WorkerState
 
 logger = logging.getLogger("gpudask.preload")
+_DIGITS = 19  # of a version's counter, at most
 
 _compared_of_entry = operator.itemgetter("resources", "waiting", "unrunnable", "processing", "unknown")
 # Of a worker's row all but `idle_seconds`, `detail`, `tasks_done`, `busy_seconds` and `owners`: they change by
@@ -127,11 +128,17 @@ class Preload(SchedulerPlugin):
         """The version of the answer, which a poll names as `seen`."""
         return f"{self.scheduler.id}/{self.watch.counter}"
 
+    def has_urgent_news(self, seen: str) -> bool:
+        """Return whether something urgent has changed since the version `seen`; so it has where that is not of ours."""
+        scheduler_id, _, counter = seen.rpartition("/")
+        is_ours = scheduler_id == self.scheduler.id and counter.isdecimal() and len(counter) < _DIGITS
+        return not is_ours or int(counter) < self.watch.urgent_counter
+
     @property
     def features(self) -> dict[str, str]:
         """Feature -> why it is off, or what it fails with at present; `""` when it works."""
         errors = {part.feature: part.error for part in self._parts}
-        return {feature: reason or errors[feature] for feature, reason in self._off.items()}
+        return {"quiet": ""} | {feature: reason or errors[feature] for feature, reason in self._off.items()}
 
     def apply(self, desired: Desired) -> dict[str, str]:
         """Do what the operator wants; return pod -> reason, for those that may not leave now."""
@@ -252,7 +259,7 @@ class Preload(SchedulerPlugin):
 
     def _edges(self) -> Edges:
         now = time.monotonic()
-        return {"busy": self.workers.follow(now), "tasks": self._has_tasks(), **self.demand.follow(now)}
+        return {BUSY: self.workers.follow(now), "tasks": self._has_tasks(), **self.demand.follow(now)}
 
     def _compared_of(
         self, demand: list[dict[str, Any]], ignored: list[dict[str, Any]], workers: list[dict[str, Any]]

@@ -4,7 +4,7 @@ Every transition touches the watch, so a touch costs next to nothing. It leads t
 after a rest, then 25 a second, and 2 where tasks go on ending. An edge makes a new version at once, unless the same
 thing changed within the last 0.2 s; what goes on to change so often makes one ever more rarely, down to one a second,
 until it rests. Plain counts follow at most once a second. A version is new only if the answer differs: where nothing
-changes, none is made.
+changes, none is made. Some changes are urgent: all but counts, and workers that become busy or idle.
 
 In large clusters a check takes longer; then it rests in proportion, so that it never takes more than a small share of
 the scheduler's time.
@@ -27,7 +27,8 @@ COUNTS_SECONDS = 1.0  # the operator reads plain counts no more often
 CHECK_SHARE = 0.01  # of the event loop's CPU time may go into checks
 VERSION_SHARE = 0.02  # ... and into finding out whether the answer differs
 NOW_SHARE = 0.1  # ... where workers come and go, and drains get on
-COUNTS, NOW = "counts", "now"
+COUNTS, NOW, BUSY = "counts", "now", "busy"
+_NOT_URGENT = frozenset({COUNTS, BUSY})
 
 Edges = dict[Any, Any]  # topic -> what is compared with the last check
 
@@ -49,8 +50,10 @@ class Watch:
         self._pending: set[Any] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._waiters: set[asyncio.Future[None]] = set()
+        self._urgent_waiters: set[asyncio.Future[None]] = set()
         self._listeners: list[Callable[[], None]] = []
         self.counter = 0
+        self.urgent_counter = 0  # the counter of the last version with an urgent change
 
     def touch(self) -> None:
         """Note that something may have changed. The check comes after the current batch of transitions."""
@@ -70,16 +73,17 @@ class Watch:
     def new_version(self) -> None:
         """Count another version, and answer the polls: the answer differs."""
         self.counter += 1
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        self._waiters.clear()
+        _wake(self._waiters)
 
-    def next_version(self) -> asyncio.Future[None]:
-        """Return a future that is done with the next version; whoever stops waiting cancels it."""
+    def next_version(self, *, urgent: bool = False) -> asyncio.Future[None]:
+        """Return a future that is done with the next version; whoever stops waiting cancels it.
+
+        `urgent`: with the next one that has an urgent change.
+        """
+        waiters = self._urgent_waiters if urgent else self._waiters
         waiter = self._loop.create_future()
-        self._waiters.add(waiter)
-        waiter.add_done_callback(self._waiters.discard)
+        waiters.add(waiter)
+        waiter.add_done_callback(waiters.discard)
         return waiter
 
     def _on_check(self) -> None:
@@ -119,6 +123,9 @@ class Watch:
         started = time.thread_time()
         self._compare()
         took_seconds = time.thread_time() - started
+        if topics - _NOT_URGENT and self.counter != self.urgent_counter:
+            self.urgent_counter = self.counter  # which an answer in between may have made
+            _wake(self._urgent_waiters)
         self._interval_seconds = max(INTERVAL_SECONDS, took_seconds / VERSION_SHARE)
         self._now_seconds = took_seconds / NOW_SHARE
         self._published = published | {
@@ -135,6 +142,13 @@ class Watch:
             return self._interval_seconds
         at, free_at = before
         return max(self._interval_seconds, min(2 * (free_at - at), FLAPPING_SECONDS))
+
+
+def _wake(waiters: set[asyncio.Future[None]]) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)
+    waiters.clear()
 
 
 def _rests_at(at: float, free_at: float) -> float:

@@ -60,6 +60,7 @@ class DemandFeed:
         self._is_broken = False
         self._namespace = cluster["metadata"]["namespace"]
         self._limiter = RateLimiter(_POLLS_PER_SECOND, _POLLS_BURST)
+        self._quiet_until = 0.0  # by the event loop's clock
         self.demand: Demand | None = None
         self.demand_at = 0.0
         self.scheduler_since = 0.0
@@ -127,7 +128,7 @@ class DemandFeed:
             return
         try:
             demand = await self._poll(self._pod, known_version="", wait_seconds=0.0)
-            self._seconds_to_next_poll(demand)
+            self._reserve_poll(demand, asyncio.get_running_loop().time())
             self._update(demand)
         except SchedulerError as error:
             self._poll_failed(error)
@@ -161,32 +162,50 @@ class DemandFeed:
 
     async def _poll_forever(self, pod: Pod) -> None:
         delay = _FIRST_RETRY_SECONDS
+        loop = asyncio.get_running_loop()
         while True:
             known_version = self.demand.version if self.demand else ""
+            quiet_seconds = min(max(0.0, self._quiet_until - loop.time()), _WAIT_SECONDS)
             try:
-                demand = await self._poll(pod, known_version=known_version, wait_seconds=_WAIT_SECONDS)
+                demand = await self._poll(
+                    pod, known_version=known_version, wait_seconds=_WAIT_SECONDS, quiet_seconds=quiet_seconds
+                )
             except SchedulerError as error:
                 self._poll_failed(error)
                 await asyncio.sleep(delay)
                 delay = min(2 * delay, _LAST_RETRY_SECONDS)
                 continue
             delay = _FIRST_RETRY_SECONDS
-            self._update(demand)
-            await asyncio.sleep(self._seconds_to_next_poll(demand))
+            urgent = self._update(demand)
+            now = loop.time()
+            await asyncio.sleep(self._next_poll_at(demand, now, urgent=urgent) - now)
 
-    async def _poll(self, pod: Pod, *, known_version: str, wait_seconds: float) -> Demand:
+    async def _poll(self, pod: Pod, *, known_version: str, wait_seconds: float, quiet_seconds: float = 0.0) -> Demand:
         return await self._context.schedulers.demand(
             base_url(pod),
             self._context.token(self._uid),
             known_version=known_version,
             wait_seconds=wait_seconds,
+            quiet_seconds=quiet_seconds,
             namespace=self._namespace,
         )
 
-    def _seconds_to_next_poll(self, demand: Demand) -> float:
-        """In how many seconds to poll again, after this answer."""
-        now = asyncio.get_running_loop().time()
-        return self._limiter.reserve(now, 1 + demand.answer_bytes / _BYTES_PER_POLL) - now
+    def _reserve_poll(self, demand: Demand, now: float) -> float:
+        """Reserve a poll of this cluster's after this answer; when it may be made."""
+        return self._limiter.reserve(now, 1 + demand.answer_bytes / _BYTES_PER_POLL)
+
+    def _next_poll_at(self, demand: Demand, now: float, *, urgent: bool) -> float:
+        """When to poll again after this answer, fairly among all clusters, and how long that poll is a quiet one.
+
+        An honest scheduler is polled at once, for what is urgent; one that answers a quiet poll with counts, or knows
+        no such polls, once its counts may be read again.
+        """
+        at = self._reserve_poll(demand, now)
+        if urgent:
+            return max(at, self._context.urgent_limiter.reserve(self._namespace, now))
+        broke_quiet = now < self._quiet_until
+        self._quiet_until = self._context.counts_limiter.reserve(self._namespace, now)
+        return max(at, self._quiet_until) if broke_quiet or "quiet" not in demand.features else at
 
     def _task_failed(self, why: str, seconds: float) -> None:
         """Report a defect of ours; sizes stay until the next answer."""
@@ -194,7 +213,8 @@ class DemandFeed:
         self._reason, self._is_broken = f"the operator failed to listen ({why}); tried again in {seconds:g} s", True
         self._on_change()
 
-    def _update(self, demand: Demand) -> None:
+    def _update(self, demand: Demand) -> bool:
+        """Take this answer; whether it was urgent."""
         now = self._context.clock()
         if self.demand is None or self.demand.scheduler_id != demand.scheduler_id:
             self.scheduler_since = now
@@ -209,6 +229,7 @@ class DemandFeed:
         self.unavailable = self._is_broken = False  # its preload may come up a moment after its HTTP server
         if is_new:
             self._on_change(urgent=urgent)
+        return urgent
 
     def _poll_failed(self, error: SchedulerError) -> None:
         known = self.demand is not None

@@ -119,15 +119,11 @@ class ClusterLoop:
             self.wake()
 
     def demand_changed(self, *, urgent: bool = True) -> None:
-        """Make a pass for a new demand: now, or where only counts changed, a moment later, as the limiter allows."""
+        """Make a pass for a new demand: now, or where only counts changed, a moment later."""
         if urgent:
             self.wake()
         elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_COUNTS_SECONDS, self._wake_when_allowed)
-
-    def _wake_when_allowed(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_at(self._context.counts_limiter.reserve(self._namespace, loop.time()), self.wake)
+            self._timer = asyncio.get_running_loop().call_later(_COUNTS_SECONDS, self.wake)
 
     async def run(self) -> None:
         """Make passes until the cluster is gone."""
