@@ -103,6 +103,10 @@ class Stage:
     async def status(self, name: str = "demo") -> Json:
         return dict((await self.cluster(name)).get("status", {}))
 
+    async def workers(self) -> list[int]:
+        """How many workers each pool has, by the status; empty before the first one is written."""
+        return [pool.get("workers", 0) for pool in (await self.status()).get("pools", ())]
+
     async def condition(self, kind: str, name: str = "demo") -> str:
         """A condition as `True AllReady: message`, of the spec as it is now."""
         body = await self.cluster(name)

@@ -199,7 +199,7 @@ async def test_a_drained_pod_says_so(stage: Stage, operator: Operator, records: 
     scheduler = await stage.scheduler()
     await scheduler.want(1, GPU=1)
     # One that did not run yet would be cancelled.
-    await eventually(stage.status, lambda found: found["pools"][0].get("workers") == 1, "its worker")
+    await eventually(stage.workers, lambda workers: workers == [1], "its worker")
     await scheduler.want(0)
     row = await records.pod(made, "demo-gpu-worker-0")
     assert row["reason"] == "Drained"

@@ -80,7 +80,7 @@ async def test_a_takeover_shows_in_no_status(stage: Stage, monkeypatch: pytest.M
             await stage.apply(a_pool(replicas=1))
             scheduler = await stage.scheduler()
             await stage.shows("DemandServable", "True")
-            await eventually(stage.status, lambda status: status["pools"][0].get("workers") == 1, "it is counted")
+            await eventually(stage.workers, lambda workers: workers == [1], "it is counted")
             watching = asyncio.create_task(watch())
             await eventually(lambda: _same(said), lambda seen: len(seen) == 1, "the watch has begun")
             polls = scheduler.polls

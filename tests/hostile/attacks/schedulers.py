@@ -18,4 +18,15 @@ def _attack(answers: str) -> Attack:
     )
 
 
-ATTACKS = tuple(_attack(answers) for answers in (*ANSWERS, SILENT))
+_CROWD = [f"crowd-{n}" for n in range(100)]
+ATTACKS = (
+    *(_attack(answers) for answers in (*ANSWERS, SILENT)),
+    Attack(
+        "a hundred schedulers with ever new versions",
+        "heavy schedulers",
+        tuple(create(PLURAL, cluster(name, a_pool(replicas=0))) for name in _CROWD),
+        schedulers=dict.fromkeys(_CROWD, "flapping"),
+        seconds=20,
+        heavy=True,
+    ),
+)
