@@ -99,7 +99,7 @@ class FakeScheduler:
             "version": self._version,
             "scheduler_id": f"fake-{self.address}",
             "desired_version": self._desired_version,
-            "features": {"demand": "", "fence": "", "retire": "", "quiet": ""},
+            "features": {"demand": "", "fence": "", "retire": ""},
             "tasks": sum(row["unrunnable"] + row["processing"] for row in self._demand),
             "demand": self._demand,
             "workers": [_worker(name, pool, busy=name in self._busy) for name, pool in self._workers.items()],

@@ -15,7 +15,7 @@ DEADLINE_SECONDS = 60
 MIXED = {"cpu": "any", "gpu": "annotated"}
 GPU = {"GPU": 1}
 _SCALING = ("demand", "fence", "retire", "offers", "sick", "rebalance", "clients")
-FEATURES = (*_SCALING, "history", "report", "listen", "graphs", "quiet")
+FEATURES = (*_SCALING, "history", "report", "listen", "graphs")
 WORKING = dict.fromkeys(FEATURES, "")  # none is off
 
 

@@ -237,6 +237,9 @@ async def test_a_quiet_poll_of_who_missed_something_urgent_is_answered_at_once(s
     for missed in (seen, "", "another-scheduler/1", "no version", f"{cluster.scheduler.id}/x"):
         answer = await asyncio.wait_for(cluster.demand(seen=missed, wait=50, quiet=50), 20)
         assert [row["pool"] for row in answer["workers"]] == ["cpu"]
+    version = await quiet_version(cluster)
+    answer = await asyncio.wait_for(cluster.demand(seen=version, wait=1, quiet=50), 20)
+    assert answer["version"] == version, "a poll is quiet for as long as it waits, at most"
 
 
 async def test_the_idle_clock_runs_from_the_end_of_own_work(start):

@@ -308,10 +308,10 @@ async def test_a_dozen_urgent_changes_are_heard_without_a_pause():
 class Counting:
     """A scheduler whose counts change every 0.1 s. `honest`: it answers no quiet poll with them."""
 
-    def __init__(self, context: Any, features: dict[str, str], *, honest: bool = True) -> None:
+    def __init__(self, context: Any, *, honest: bool = True) -> None:
         self.polls: list[tuple[float, float]] = []  # at, quiet for so many seconds
         self.workers: tuple[Worker, ...] = ()
-        self._features, self._honest = features, honest
+        self._honest = honest
         self._joined = asyncio.Event()
         context.schedulers = self
         self.feed = DemandFeed(context, stored(a_manifest()), lambda **_: None)
@@ -322,7 +322,7 @@ class Counting:
             async with asyncio.timeout(max(0.1, quiet_seconds if self._honest else 0.0)):
                 await self._joined.wait()
         self._joined.clear()
-        return Demand(scheduler_id="s", version=f"s/{len(self.polls)}", workers=self.workers, features=self._features)
+        return Demand(scheduler_id="s", version=f"s/{len(self.polls)}", workers=self.workers)
 
     def join(self) -> None:
         self.workers = (Worker("w", "tcp://w", "cpu"),)
@@ -339,7 +339,7 @@ def crowded() -> Any:
 
 
 async def test_where_many_counts_are_to_be_read_polls_are_quiet_and_what_is_urgent_is_heard_at_once(crowded: Any):
-    scheduler = Counting(crowded, {"quiet": ""})
+    scheduler = Counting(crowded)
     scheduler.feed.follow(POD)
     await asyncio.sleep(1.0)
     assert scheduler.polls == [(0.0, 0.0), pytest.approx((0.1, 0.0)), pytest.approx((0.2, 4.8))]
@@ -354,16 +354,13 @@ async def test_where_many_counts_are_to_be_read_polls_are_quiet_and_what_is_urge
     scheduler.feed.stop()
 
 
-@pytest.mark.parametrize(("features", "honest"), [({}, True), ({"quiet": ""}, False)])
-async def test_a_scheduler_that_answers_no_quiet_poll_is_polled_when_its_counts_may_be_read(
-    crowded: Any, features: dict[str, str], honest: bool
-):
-    scheduler = Counting(crowded, features, honest=honest)
+async def test_a_scheduler_that_answers_quiet_polls_with_counts_is_polled_when_its_counts_may_be_read(crowded: Any):
+    scheduler = Counting(crowded, honest=False)
     scheduler.feed.follow(POD)
     await asyncio.sleep(4.9)
-    assert len(scheduler.polls) <= 3
+    assert len(scheduler.polls) == 3
     await asyncio.sleep(0.3)
-    assert len(scheduler.polls) >= 3
+    assert len(scheduler.polls) > 3
     scheduler.feed.stop()
 
 

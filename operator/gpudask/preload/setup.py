@@ -138,7 +138,7 @@ class Preload(SchedulerPlugin):
     def features(self) -> dict[str, str]:
         """Feature -> why it is off, or what it fails with at present; `""` when it works."""
         errors = {part.feature: part.error for part in self._parts}
-        return {"quiet": ""} | {feature: reason or errors[feature] for feature, reason in self._off.items()}
+        return {feature: reason or errors[feature] for feature, reason in self._off.items()}
 
     def apply(self, desired: Desired) -> dict[str, str]:
         """Do what the operator wants; return pod -> reason, for those that may not leave now."""

@@ -197,15 +197,15 @@ class DemandFeed:
     def _next_poll_at(self, demand: Demand, now: float, *, urgent: bool) -> float:
         """When to poll again after this answer, fairly among all clusters, and how long that poll is a quiet one.
 
-        An honest scheduler is polled at once, for what is urgent; one that answers a quiet poll with counts, or knows
-        no such polls, once its counts may be read again.
+        A scheduler is polled at once, for what is urgent; one that answered a quiet poll with counts, since its preload
+        is older or it is hostile, once its counts may be read again.
         """
         at = self._reserve_poll(demand, now)
         if urgent:
             return max(at, self._context.urgent_limiter.reserve(self._namespace, now))
         broke_quiet = now < self._quiet_until
         self._quiet_until = self._context.counts_limiter.reserve(self._namespace, now)
-        return max(at, self._quiet_until) if broke_quiet or "quiet" not in demand.features else at
+        return max(at, self._quiet_until) if broke_quiet else at
 
     def _task_failed(self, why: str, seconds: float) -> None:
         """Report a defect of ours; sizes stay until the next answer."""
