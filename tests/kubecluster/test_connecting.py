@@ -161,6 +161,20 @@ def test_of_two_ready_schedulers_the_younger_one_is_taken(demo: fake.FakeServer,
     assert set(demo.forwards) == {"demo-scheduler-22222"}
 
 
+def test_workers_that_come_and_go_do_not_disturb_who_reads_them_meanwhile(demo: fake.FakeServer):
+    with KubeCluster.from_name("demo", timeout=60) as cluster:
+        first, second = cluster.scheduler_info["workers"]
+        reading = iter(cluster.scheduler_info["workers"].items())
+        next(reading)
+        worker = {**cluster.scheduler_info["workers"][first], "name": "another"}
+        cluster._update_worker_status("add", {"workers": {"tcp://another": worker}, "id": "the scheduler"})
+        cluster._update_worker_status("remove", first)
+        assert [address for address, _ in reading] == [second], "as it was when it began"
+        assert set(cluster.scheduler_info["workers"]) == {second, "tcp://another"}
+        assert cluster.scheduler_info["id"] == "the scheduler"
+        cluster._update_worker_status("remove", "tcp://unknown")
+
+
 def test_it_waits_for_a_scheduler_that_is_still_starting(demo: fake.FakeServer):
     late = demo.pods.pop()
 

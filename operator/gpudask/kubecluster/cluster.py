@@ -296,8 +296,7 @@ class KubeCluster(Cluster):
             self._watch_worker_status_comm = comm
 
     def _update_worker_status(self, op: str, msg: Any) -> None:
-        super()._update_worker_status(op, msg)
-        self._workers.news.set()
+        self._workers.update(op, msg)
 
     def wait_for_workers(self, n_workers: int, timeout: float | str | None = None, pool: str | None = None) -> Any:
         """Wait until `n_workers` Dask workers run, of `pool` where it is given. It says what it waits for.
@@ -478,7 +477,8 @@ class KubeCluster(Cluster):
 
     def __repr__(self) -> str:
         pools = display.as_text(display.pool_rows(self._resource.body, self.scheduler_info["workers"]))
-        wrong = f"; {self._conditions}" if self._conditions.present else ""
+        wrong = str(self._conditions)  # once: it may change meanwhile
+        wrong = f"; {wrong}" if wrong else ""
         return f"{type(self).__name__}({self.name}, {self.scheduler_address!r}, {pools or 'not started'}{wrong})"
 
     def _scaling_status(self) -> str:

@@ -217,7 +217,8 @@ class Conditions:
 
     def __str__(self) -> str:
         """The most pressing, for `repr`; empty where all is well."""
-        return quote(str(self.present[0]), _MESSAGE_LENGTH) if self.present else ""
+        first = next(iter(self.present), "")  # asked for in the program's thread, while it may change
+        return quote(str(first), _MESSAGE_LENGTH)
 
     def as_html(self) -> str:
         """Rows for Dask's table of a cluster."""

@@ -91,6 +91,18 @@ class Workers:
         self.info = SchedulerInfo(await comm.read())
         return comm
 
+    def update(self, op: str, msg: Any) -> None:
+        """Note what the scheduler tells: workers and what else is new of `identity` (`add`), or who went (`remove`).
+
+        New dicts take the place of the old ones, in which the program's thread may be reading.
+        """
+        if op == "add":
+            self.info = SchedulerInfo({**self.info, **msg, "workers": {**self.info["workers"], **msg["workers"]}})
+        else:
+            left = {address: worker for address, worker in self.info["workers"].items() if address != msg}
+            self.info = SchedulerInfo({**self.info, "workers": left})
+        self.news.set()
+
     async def wait_for(self, n_workers: int, limit_seconds: float | str | None, pool: str | None) -> None:
         """Wait until `n_workers` run, of `pool` where it is given; `KubeCluster.wait_for_workers` says more."""
         wait = _Wait(n_workers, pool, Deadline(limit_seconds, self._timing))
