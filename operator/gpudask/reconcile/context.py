@@ -81,7 +81,7 @@ class Context:
     wall_ahead: Callable[[], float] = lambda: 0.0
     namespace_limits: NamespaceLimits = field(init=False)
     pass_queue: FairQueue = field(default_factory=lambda: FairQueue(1, 1))
-    counts_limiter: FairRateLimiter = field(default_factory=lambda: FairRateLimiter(100.0))
+    counts_limiter: FairRateLimiter = field(default_factory=lambda: FairRateLimiter(40.0))
     urgent_limiter: FairRateLimiter = field(default_factory=lambda: FairRateLimiter(200.0, 20.0))
     live_status_limiter: FairRateLimiter = field(default_factory=lambda: FairRateLimiter(40.0))
     first_pass_limiter: FairRateLimiter = field(default_factory=lambda: FairRateLimiter(200.0, 4.0))
