@@ -17,15 +17,21 @@ from tests.virtual_time import in_virtual_time
 _LOOK_SECONDS = 10.0
 
 
-@pytest.fixture(autouse=True)
-def _collected_again() -> Iterator[None]:
-    """What a test sets apart is collected again afterwards: this process has other tests to run."""
+@pytest.fixture
+def collected_again() -> Iterator[None]:
+    """What a test sets apart is collected afterwards: this process has other tests to run.
+
+    What was set apart before all tests (tests/conftest.py) is so once more.
+    """
     yield
     gc.unfreeze()
+    gc.collect()
+    gc.freeze()
 
 
 def given_back(*work: float) -> list[int]:
     """At which look, the first is 1, memory is given back; `work`: CPU seconds at the start, and at each look."""
+    apart = list[float]()
 
     async def look() -> list[int]:
         counts, given = iter(work), list[int]()
@@ -37,6 +43,7 @@ def given_back(*work: float) -> list[int]:
         looking = Heap(
             lambda: next(counts),
             give_back,
+            lambda: apart.append(loop.time()),
             look_seconds=_LOOK_SECONDS,
             longest_seconds=5 * _LOOK_SECONDS,
             again_seconds=6 * _LOOK_SECONDS,
@@ -47,7 +54,9 @@ def given_back(*work: float) -> list[int]:
         task.cancel()
         return given
 
-    return in_virtual_time(look())
+    looks = in_virtual_time(look())
+    assert apart == [0.0], "what is there at the start is set apart, once"
+    return looks
 
 
 @pytest.mark.parametrize(
@@ -67,6 +76,7 @@ def test_memory_is_given_back_at_rest(work: tuple[float, ...], looks: list[int])
     assert given_back(*work) == looks
 
 
+@pytest.mark.usefixtures("collected_again")
 def test_what_was_there_at_the_start_is_not_walked_through_again():
     before = gc.get_freeze_count()
     kept = [[number] for number in range(1000)]
@@ -74,6 +84,7 @@ def test_what_was_there_at_the_start_is_not_walked_through_again():
     assert gc.get_freeze_count() - before > len(kept)
 
 
+@pytest.mark.usefixtures("collected_again")
 def test_what_an_earlier_operator_of_the_process_left_is_collected_though_it_was_set_apart():
     class Left:
         pass

@@ -75,6 +75,7 @@ class Heap:
         self,
         work: Callable[[], float] = time.process_time,
         give_back: Callable[[], None] = give_back,
+        set_apart: Callable[[], None] = set_apart,
         *,
         look_seconds: float = _LOOK_SECONDS,
         longest_seconds: float = _LONGEST_SECONDS,
@@ -83,6 +84,7 @@ class Heap:
     ) -> None:
         self._work = work
         self._give_back = give_back
+        self._set_apart = set_apart
         self._look_seconds = look_seconds
         self._longest_seconds = longest_seconds
         self._again_seconds = again_seconds
@@ -90,7 +92,7 @@ class Heap:
 
     async def run(self) -> None:
         """Set apart what is there, and give back from then on; never returns."""
-        set_apart()
+        self._set_apart()
         given_at = before = self._work()
         worked_on, rests_until_again = 0.0, math.inf
         while True:

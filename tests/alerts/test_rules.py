@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,10 @@ _SECTION = re.compile(r"^### (GpuDask\w+)$", re.MULTILINE)
 _COMMAND = re.compile(r"`gpudask ([a-z]+)")
 
 
+@cache
 def tried() -> list[dict[str, Any]]:
     """The cases of all alerts in promtool's files."""
-    tests = [test for path in UNIT_TESTS for test in yaml.safe_load(path.read_text())["tests"]]
+    tests = [test for path in UNIT_TESTS for test in yaml.load(path.read_text(), yaml.CSafeLoader)["tests"]]
     return [case for test in tests for case in test.get("alert_rule_test", ())]
 
 

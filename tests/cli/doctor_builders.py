@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gpudask.api import Json
-
+import copy
+from functools import cache
 from typing import Any
 
-from gpudask.api import crd
+from gpudask.api import Json, crd
 from gpudask.cli.doctor.checks import judge
 from gpudask.cli.doctor.facts import Facts, Finding, Level
 from tests.builders import a_manifest, a_pool
@@ -74,8 +74,14 @@ def an_operator_pod(waiting: Json, last: str = "") -> Json:
     return {"metadata": metadata, "status": {"phase": "Pending", "containerStatuses": [state]}}
 
 
+@cache
+def _definition() -> Json:
+    """Made once: it takes long."""
+    return crd.render()
+
+
 def a_definition() -> Json:
-    return crd.render() | {"status": {"conditions": [{"type": "Established", "status": "True"}]}}
+    return copy.deepcopy(_definition()) | {"status": {"conditions": [{"type": "Established", "status": "True"}]}}
 
 
 def a_body(*pools: Json, status: Json | None = None, **spec: Any) -> Json:

@@ -1,5 +1,6 @@
 """The app as a whole: help, exit codes, how quickly it starts, its page."""
 
+import json
 import re
 import subprocess
 import sys
@@ -46,32 +47,66 @@ _MODELS = {"pydantic", "gpudask.api.spec"}
 _CLIENT = {"distributed", "dask", "httpx", "kubernetes", "kopf"}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "heavy"),
-    [
-        (["--help"], _CLIENT | _MODELS | {"asyncio"}),
-        (["--version"], _CLIENT | _MODELS | {"asyncio"}),
-        *(
-            ([name, "--help"], _CLIENT | {"gpudask.api.spec"})
-            for name in COMMANDS
-            if name not in ("convert", "render", "doctor")
-        ),
-        (["doctor", "--help"], _CLIENT),
-        (["render", "examples/minimal.yaml", "-o", "name"], _CLIENT),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_help_and_offline_commands_load_neither_client_nor_models(arguments: list[str], heavy: set[str]):
-    program = (
-        "import sys, gpudask.cli.main as cli\n"
-        "try:\n    cli.app(sys.argv[1:], prog_name='gpudask')\n"
-        "except SystemExit as done:\n    assert not done.code, done\n"
-        f"heavy = {heavy} & set(sys.modules)\n"
-        "assert not heavy, heavy\n"
+HEAVY: list[tuple[list[str], set[str]]] = [
+    (["--help"], _CLIENT | _MODELS | {"asyncio"}),
+    (["--version"], _CLIENT | _MODELS | {"asyncio"}),
+    *(
+        ([name, "--help"], _CLIENT | {"gpudask.api.spec"})
+        for name in COMMANDS
+        if name not in ("convert", "render", "doctor")
+    ),
+    (["doctor", "--help"], _CLIENT),
+    (["render", "examples/minimal.yaml", "-o", "name"], _CLIENT),
+]
+# Each command line in a process of its own, which has the program loaded and has run nothing yet.
+_PROGRAM = """
+import json, os, sys
+import gpudask.cli.main as cli
+
+def modules(arguments):
+    reader, writer = os.pipe()
+    if os.fork():
+        os.close(writer)
+        with open(reader) as told:
+            return told.read()
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        try:
+            cli.app(arguments, prog_name="gpudask")
+        except SystemExit as done:
+            assert not done.code, done
+        with open(writer, "w") as told:
+            told.write(" ".join(sys.modules))
+    except BaseException as error:
+        print(arguments, repr(error), file=sys.stderr, flush=True)
+    finally:
+        os._exit(0)
+
+print(json.dumps([modules(arguments) for arguments in json.load(sys.stdin)]))
+"""
+
+
+@pytest.fixture(scope="module")
+def loaded() -> dict[str, set[str]]:
+    """The modules that are loaded after each of the command lines of `HEAVY`."""
+    lines = [arguments for arguments, _ in HEAVY]
+    command = [sys.executable, "-c", _PROGRAM]
+    done = subprocess.run(
+        command, cwd=ROOT, input=json.dumps(lines), capture_output=True, text=True, check=False, timeout=60
     )
-    command = [sys.executable, "-c", program, *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
+    return {" ".join(line): set(modules.split()) for line, modules in zip(lines, json.loads(done.stdout), strict=True)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "heavy"), HEAVY, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+)
+def test_help_and_offline_commands_load_neither_client_nor_models(
+    arguments: list[str], heavy: set[str], loaded: dict[str, set[str]]
+):
+    there = loaded[" ".join(arguments)]
+    assert "gpudask.cli.main" in there
+    assert not heavy & there
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,14 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
+Ran = subprocess.CompletedProcess[str]
 _COPIED = re.compile(r"^COPY ((?:operator/gpudask/\S+ )+)/opt/gpudask/", re.MULTILINE)
 _PROGRAM = """
 import pkgutil
@@ -27,15 +30,30 @@ print(gpudask.__file__)
 """
 
 
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Callable[[frozenset[str]], tuple[Path, Ran]]:
+    """The program with what is copied of the package beside it, and where that is; once for images that copy the same."""
+
+    @cache
+    def run(copied: frozenset[str]) -> tuple[Path, Ran]:
+        folder = tmp_path_factory.mktemp("opt")
+        for source in map(Path, copied):
+            target = folder / "gpudask" / source.name
+            target.parent.mkdir(exist_ok=True)
+            copy = shutil.copytree if (ROOT / source).is_dir() else shutil.copy
+            copy(ROOT / source, target)
+        command, environment = [sys.executable, "-P", "-c", _PROGRAM], {"PYTHONPATH": str(folder)}
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        return folder, done
+
+    return run
+
+
 @pytest.mark.parametrize("image", ["dask", "dask-cpu", "dask-rapids"])
-def test_a_program_in_a_pod_has_all_that_the_client_imports(image: str, tmp_path: Path):
+def test_a_program_in_a_pod_has_all_that_the_client_imports(
+    image: str, ran: Callable[[frozenset[str]], tuple[Path, Ran]]
+):
     copied = _COPIED.findall((ROOT / "images" / image / "Containerfile").read_text())
-    for source in (Path(name) for line in copied for name in line.split()):
-        target = tmp_path / "gpudask" / source.name
-        target.parent.mkdir(exist_ok=True)
-        copy = shutil.copytree if (ROOT / source).is_dir() else shutil.copy
-        copy(ROOT / source, target)
-    command, environment = [sys.executable, "-P", "-c", _PROGRAM], {"PYTHONPATH": str(tmp_path)}
-    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.strip() == str(tmp_path / "gpudask" / "__init__.py")
+    folder, done = ran(frozenset(name for line in copied for name in line.split()))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(folder / "gpudask" / "__init__.py")

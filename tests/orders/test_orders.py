@@ -16,6 +16,8 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
+
 from tests.conftest import ROOT
 
 HISTORIES = int(os.environ.get("GPUDASK_ORDERS", "16"))
@@ -29,13 +31,23 @@ def orders(*args: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_whatever_the_order_of_events_a_new_operator_finds_nothing_to_do():
-    done = orders("--seed", 1, "--histories", HISTORIES)
-    assert done.returncode == 0, done.stdout[-30_000:] + done.stderr[-3_000:]
-    assert f"histories={HISTORIES} " in done.stdout.splitlines()[-1]
+@pytest.fixture(scope="module")
+def played() -> subprocess.CompletedProcess[str]:
+    """The histories of the seeds from 1, one after another, with the courses of all."""
+    return orders("--seed", 1, "--histories", HISTORIES, "--course")
 
 
-def test_a_seed_is_one_history_event_for_event():
-    told = [orders("--seed", 2, "--histories", 1, "--course").stdout for _ in range(2)]
-    assert len(told[0].splitlines()) > 50
-    assert told[0] == told[1]
+def test_whatever_the_order_of_events_a_new_operator_finds_nothing_to_do(played: subprocess.CompletedProcess[str]):
+    assert played.returncode == 0, played.stdout[-30_000:] + played.stderr[-3_000:]
+    assert f"histories={HISTORIES} " in played.stdout.splitlines()[-1]
+
+
+def test_a_seed_is_one_history_event_for_event(played: subprocess.CompletedProcess[str]):
+    """Also in a process that has played others before it: else none that fails there could be played again alone."""
+    begin = f"seed {HISTORIES}:\n"
+    among, alone = (
+        done.stdout.partition(begin)[2].rpartition("orders: ")[0]
+        for done in (played, orders("--seed", HISTORIES, "--histories", 1, "--course"))
+    )
+    assert len(alone.splitlines()) > 50
+    assert among == alone

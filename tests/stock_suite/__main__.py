@@ -62,7 +62,9 @@ def command(python: Path, directory: Path, options: dict[str, str], arguments: l
         *(str(python), "-X", f"pycache_prefix={cache_dir() / 'bytecode'}"),
         *("-m", "pytest", "-v", "--tb=short", "-p", "no:cacheprovider"),
         *("-p", "tests.stock_suite.plugin", "--noconftest", "--import-mode=importlib"),
-        *("-c", os.devnull, f"--rootdir={directory}", "-o", f"timeout={_TEST_SECONDS}", "-o", "timeout_func_only=true"),
+        # Without a file of settings there pytest would look through the folders above the checkout, too.
+        *("-c", os.devnull, f"--rootdir={directory}", f"--confcutdir={directory}"),
+        *("-o", f"timeout={_TEST_SECONDS}", "-o", "timeout_func_only=true"),
         *(f"--stock-{name}={value}" for name, value in options.items()),
         *(str(directory / suite) for suite in SUITES),
         *arguments,

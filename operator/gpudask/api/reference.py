@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ class Page:
     notes: tuple[str, ...]
     refers_to: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         """The kind's schema, with all defaults."""
         return full_schema(self.kind)

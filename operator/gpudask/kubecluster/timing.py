@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
 
-from dask.utils import parse_timedelta
-
 from gpudask.kubecluster.errors import KubeClusterError
 
 T = TypeVar("T")
@@ -251,6 +249,8 @@ def limit_of(timeout: float | str | None) -> float | None:
     Raises:
         KubeClusterError: it is neither.
     """
+    from dask.utils import parse_timedelta  # noqa: PLC0415 - most commands of the command line need nothing of Dask
+
     try:
         return None if timeout is None else float(parse_timedelta(timeout, default="s"))
     except (TypeError, ValueError, KeyError, AttributeError) as error:

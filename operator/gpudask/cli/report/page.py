@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from functools import cache
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from gpudask.cli.cost.causes import CAUSES
 from gpudask.cli.report.sections import Page
@@ -17,6 +19,12 @@ def render(page: Page, made: float, version: str) -> str:
         made: when, in seconds since 1970.
         version: this program's.
     """
+    return _template().render(page=page, made=stamp(made), version=version, stamp=stamp, causes=list(CAUSES))
+
+
+@cache
+def _template() -> Template:
+    """The template, compiled once: that takes far longer than to fill it."""
     # No name of the template's could be forgotten, and none of a tenant's texts be taken for markup.
     environment = Environment(
         loader=PackageLoader("gpudask.cli.report", "."),
@@ -26,5 +34,4 @@ def render(page: Page, made: float, version: str) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    template = environment.get_template("page.html")
-    return template.render(page=page, made=stamp(made), version=version, stamp=stamp, causes=list(CAUSES))
+    return environment.get_template("page.html")

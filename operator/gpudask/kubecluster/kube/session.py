@@ -21,15 +21,17 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from enum import Enum, auto
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import httpx
-import httpx_ws
 
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.kube.credentials import Credentials, Login
 from gpudask.kubecluster.timing import Timing
+
+if TYPE_CHECKING:
+    import httpx_ws
 
 logger = logging.getLogger(__name__)
 
@@ -166,6 +168,8 @@ class Session:
             httpx_ws.WebSocketUpgradeError: the server answered no.
             KubeClusterError: the credentials were refused, and could not be read again.
         """
+        from httpx_ws import WebSocketUpgradeError  # noqa: PLC0415 - most commands of the command line open none
+
         async with AsyncExitStack() as stack:
 
             async def opened(credentials: Credentials) -> httpx_ws.AsyncWebSocketSession:
@@ -177,11 +181,11 @@ class Session:
                 try:
                     socket = await opened(pool.credentials)
                     break
-                except (httpx_ws.WebSocketUpgradeError, httpx.TransportError, ssl.SSLError) as error:
-                    if not is_renewed and _refuses(error, pool.credentials):
+                except (WebSocketUpgradeError, httpx.TransportError, ssl.SSLError) as error:
+                    answer = error.response if isinstance(error, WebSocketUpgradeError) else None
+                    if not is_renewed and _refuses(answer, error, pool.credentials):
                         pool, is_renewed = await self._renewed(pool), True
                         continue
-                    answer = error.response if isinstance(error, httpx_ws.WebSocketUpgradeError) else None
                     pause_seconds = None if answer is None else _pause(answer, "GET", tries, self.timing)
                     if pause_seconds is None:
                         raise
@@ -307,9 +311,11 @@ class _Pool:
 async def _websocket(
     credentials: Credentials, timing: Timing, path: str, params: dict[str, str]
 ) -> AsyncIterator[httpx_ws.AsyncWebSocketSession]:
+    from httpx_ws import aconnect_ws  # noqa: PLC0415 - see `Session.websocket`
+
     async with _client(credentials, timing) as client:
         # Its own pings end a connection whose reader is slow: port_forward.py has others.
-        opening: AbstractAsyncContextManager[httpx_ws.AsyncWebSocketSession] = httpx_ws.aconnect_ws(
+        opening: AbstractAsyncContextManager[httpx_ws.AsyncWebSocketSession] = aconnect_ws(
             path, client, params=params, extensions=_extensions(credentials), keepalive_ping_interval_seconds=None
         )
         async with opening as socket:
@@ -377,9 +383,10 @@ def _retry_after(answer: httpx.Response, timing: Timing) -> float | None:
     return None
 
 
-def _refuses(error: Exception, credentials: Credentials) -> bool:
-    if isinstance(error, httpx_ws.WebSocketUpgradeError):
-        return error.response.status_code == _UNAUTHORIZED
+def _refuses(answer: httpx.Response | None, error: Exception, credentials: Credentials) -> bool:
+    """True if the `answer` refuses them, or where there is none the `error`."""
+    if answer is not None:
+        return answer.status_code == _UNAUTHORIZED
     return credentials.has_certificate and _refuses_certificate(error)
 
 

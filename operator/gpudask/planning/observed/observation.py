@@ -52,6 +52,7 @@ class Observation:
     `server_ahead`, `wall_ahead`: by how many seconds the API server's clock, and this machine's, are ahead of it.
     `unanswered_at`: when the API server last was found to answer nobody; no object of it changed just before.
     `pods_known_at`: when a watch last told anything of pods, and so up to when they are known; -inf: that is unknown.
+    `scheduler`: the live scheduler pod, the oldest should there be several.
     `demand` is None while the scheduler does not answer; `demand_at`: when it did. `scheduler_since`: since when
     this scheduler process is known. `preload_unavailable`: the scheduler answers, but its preload does not, and never
     will.
@@ -90,12 +91,14 @@ class Observation:
     pods_known_at: float = -math.inf
     wall_ahead: float = 0.0
     wanted: Spec | None = None
+    scheduler: Pod | None = field(default=None, init=False, repr=False, compare=False)
     _by_pool: dict[str, list[Pod]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Index the pods: a pass asks for those of every pool, many times."""
+        """Index the pods: a pass asks for the scheduler, and for those of every pool, many times."""
         for pod in self.pods:
             self._by_pool.setdefault(pod.pool, []).append(pod)
+        object.__setattr__(self, "scheduler", current_scheduler(self.schedulers))
 
     @property
     def server_time(self) -> float:
@@ -116,11 +119,6 @@ class Observation:
     def schedulers(self) -> tuple[Pod, ...]:
         """The scheduler pods, live or not."""
         return self.workers("")
-
-    @property
-    def scheduler(self) -> Pod | None:
-        """The live scheduler pod, the oldest should there be several."""
-        return current_scheduler(self.schedulers)
 
     @property
     def scheduler_runs(self) -> bool:
