@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
-from gpudask.heap import Heap, set_apart
+from gpudask.heap import Heap
 from tests.virtual_time import in_virtual_time
 
 _LOOK_SECONDS = 10.0
-
-
-@pytest.fixture
-def collected_again() -> Iterator[None]:
-    """What a test sets apart is collected afterwards: this process has other tests to run.
-
-    What was set apart before all tests (tests/conftest.py) is so once more.
-    """
-    yield
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()
 
 
 def given_back(*work: float) -> list[int]:
@@ -76,25 +62,37 @@ def test_memory_is_given_back_at_rest(work: tuple[float, ...], looks: list[int])
     assert given_back(*work) == looks
 
 
-@pytest.mark.usefixtures("collected_again")
+def passes(program: str) -> None:
+    """Run it in a process of its own, whose heap is small, and in which nothing else has been set apart."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
 def test_what_was_there_at_the_start_is_not_walked_through_again():
-    before = gc.get_freeze_count()
-    kept = [[number] for number in range(1000)]
-    set_apart()
-    assert gc.get_freeze_count() - before > len(kept)
+    passes(
+        "import gc\n"
+        "from gpudask.heap import set_apart\n"
+        "before = gc.get_freeze_count()\n"
+        "kept = [[number] for number in range(1000)]\n"
+        "set_apart()\n"
+        "assert gc.get_freeze_count() - before > len(kept)\n"
+    )
 
 
-@pytest.mark.usefixtures("collected_again")
 def test_what_an_earlier_operator_of_the_process_left_is_collected_though_it_was_set_apart():
-    class Left:
-        pass
-
-    one = Left()
-    one.itself = one  # type: ignore[attr-defined]
-    set_apart()
-    del one
-    set_apart()
-    assert not any(isinstance(found, Left) for found in gc.get_objects())
+    passes(
+        "import gc\n"
+        "from gpudask.heap import set_apart\n"
+        "class Left:\n"
+        "    pass\n"
+        "one = Left()\n"
+        "one.itself = one\n"
+        "set_apart()\n"
+        "del one\n"
+        "set_apart()\n"
+        "gc.unfreeze()\n"
+        "assert not any(isinstance(found, Left) for found in gc.get_objects())\n"
+    )
 
 
 # What an operator leaves behind that has served many clusters: garbage in cycles, and buffers of connections.

@@ -32,7 +32,7 @@ print(gpudask.__file__)
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Callable[[frozenset[str]], tuple[Path, Ran]]:
-    """The program with what is copied of the package beside it, and where that is; once for images that copy the same."""
+    """The program beside what is copied of the package, and where that is; once for images that copy the same."""
 
     @cache
     def run(copied: frozenset[str]) -> tuple[Path, Ran]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import os
 import sys
@@ -27,6 +28,8 @@ def main() -> int:
     parser.add_argument("--log", action="store_true", help="show the operator's log")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO if args.log else logging.CRITICAL)
+    gc.collect()
+    gc.freeze()  # what was imported stays: it need not be walked through again and again
     began, failed, played, changes = time.monotonic(), 0, 0, 0
     for seed in range(args.seed, args.seed + args.histories):
         if time.monotonic() - began > args.seconds:
