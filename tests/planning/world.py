@@ -195,9 +195,9 @@ class World:
                 self._start(pod)
             elif pod.restarts and not pod.running and self.now - self.scheduler_since >= BACK_OFF_SECONDS:
                 self._set(pod, started=self.now, waiting="")
-        workers = self._place()
+        present = {name for _, _, name in self._place()}
         for task in list(self.tasks):
-            if task.worker in {name for _, _, name in workers}:
+            if task.worker in present:
                 task.seconds -= seconds
                 if task.seconds <= 0:
                     self.tasks.remove(task)
@@ -361,7 +361,7 @@ class World:
 
     def _tell(self) -> None:
         """Tell the scheduler who retires: it refuses a pod that has work by now."""
-        demand = self.listen()
+        demand = self.listen() if self._marked_now else None
         if demand is not None:
             self.refused = frozenset(
                 pod.dask_name

@@ -134,9 +134,11 @@ def _retire(view: PoolView, decision: Decision) -> list[Action]:
     observation, size, pods = view.observation, decision.size, view.staying
     if size.set_by == autoscaling.AUTOSCALE:
         return [*_retire_above_maximum(view, decision), *_retire_idle(view, decision)]
+    if len(pods) <= size.pods:
+        return []
     nobody_asks = observation.cluster.spec.suspend and not observation.can_drain
     is_unheard = observation.demand is None and observation.scheduler is not None and not nobody_asks
-    if len(pods) > size.pods and is_unheard:
+    if is_unheard:
         to_cancel = [pod for pod in pods if not pod.running][: len(pods) - size.pods]
         return [drain.begin(observation, pod, size.reason) for pod in to_cancel]
     release = size.set_by == "suspend"
@@ -167,6 +169,8 @@ def _retire_above_maximum(view: PoolView, decision: Decision) -> list[Action]:
         return []
     leaving = {each.pod for each in decision.leaving}
     by_name: dict[str, Pod] = {pod.name: pod for pod in view.staying if pod.name not in leaving}
+    if len(by_name) <= view.pool.autoscale.max:
+        return []
     chosen: Sequence[retirement.Candidate] = retirement.surplus(
         view.candidates(by_name.values()), len(by_name) - view.pool.autoscale.max
     )
