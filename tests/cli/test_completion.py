@@ -29,6 +29,7 @@ def complete(line: str, env: dict[str, str]) -> tuple[list[str], str]:
     return done.stdout.split(), done.stderr
 
 
+@pytest.mark.program
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
@@ -77,12 +78,14 @@ def test_a_broken_kubeconfig_is_no_word_and_no_traceback(
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.program
 def test_with_a_broken_kubeconfig_the_whole_program_says_nothing(tmp_path: Path):
     (tmp_path / "config").write_text("[")
 
     assert complete("gpudask get ", {"KUBECONFIG": str(tmp_path / "config")}) == ([], "")
 
 
+@pytest.mark.program
 def test_a_program_for_credentials_that_hangs_is_not_waited_for(tmp_path: Path):
     plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "sleep", "args": ["3600"]}
     offered, said = complete("gpudask get ", config(tmp_path, {"exec": plugin}, "http://127.0.0.1:9"))
@@ -90,6 +93,7 @@ def test_a_program_for_credentials_that_hangs_is_not_waited_for(tmp_path: Path):
     assert (offered, said) == ([], "")
 
 
+@pytest.mark.program
 @pytest.mark.parametrize(
     ("shell", "asks", "offered"),
     [
@@ -116,6 +120,7 @@ def test_other_shells_ask_in_their_own_words(
     assert done.stdout.replace('"', "").strip() == offered
 
 
+@pytest.mark.program
 def test_bash_completes_what_install_completion_taught_it(
     server: fake_server.FakeServer,  # noqa: F811
     tmp_path: Path,

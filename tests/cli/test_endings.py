@@ -46,6 +46,7 @@ def start(started: list[subprocess.Popen[str]], *words: str) -> subprocess.Popen
     return process
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("words", [["logs", "demo", "--follow"], ["get", "demo", "--watch"]])
 def test_whose_reader_has_gone_ends_though_nothing_comes(
     silent: fake_server.FakeServer, started: list[subprocess.Popen[str]], words: list[str]
@@ -60,6 +61,7 @@ def test_whose_reader_has_gone_ends_though_nothing_comes(
     assert process.stderr.read() == ""
 
 
+@pytest.mark.program
 def test_more_than_a_reader_wants_is_no_error_message(
     silent: fake_server.FakeServer, started: list[subprocess.Popen[str]]
 ):
@@ -74,6 +76,7 @@ def test_more_than_a_reader_wants_is_no_error_message(
     assert process.stderr.read() == ""
 
 
+@pytest.mark.program
 def test_ctrl_c_is_how_a_forwarded_port_ends(silent: fake_server.FakeServer, started: list[subprocess.Popen[str]]):
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # one that is ignored here is not heard there
     try:
@@ -87,6 +90,7 @@ def test_ctrl_c_is_how_a_forwarded_port_ends(silent: fake_server.FakeServer, sta
     assert process.wait(timeout=60) == Exit.OK
 
 
+@pytest.mark.program
 def test_force_color_colours_no_pipe(server: fake_server.FakeServer):  # noqa: F811
     server.clusters["demo"]["status"] = {"phase": "Running"}
     done = subprocess.run(
@@ -121,6 +125,7 @@ def test_deleted_is_a_cluster_whose_pods_have_ended(
     assert (done.exit_code, done.stdout) == (Exit.OK, "gpudaskcluster.gpudask.dev/demo: deleted\n")
 
 
+@pytest.mark.program
 def test_delete_waits_for_the_pods_where_it_is_asked_to(
     server: fake_server.FakeServer,  # noqa: F811
     started: list[subprocess.Popen[str]],

@@ -110,6 +110,7 @@ def test_programs_get_the_same_text_of_all_records_as_of_one_list(kept: FakeServ
     assert invoke("history", "-o", form).stdout == output.listed(kept.records, form)
 
 
+@pytest.mark.program
 def test_names_alone_are_asked_for_where_names_are_wanted(kept: FakeServer):
     lines = invoke("history", "-o", "name").stdout.splitlines()
     assert lines == [
@@ -265,6 +266,7 @@ def test_a_pod_of_nobody_is_not_found(kept: FakeServer):
     assert "nobody" in result.stderr
 
 
+@pytest.mark.program
 def test_tab_offers_the_clusters_that_left_a_record(kept: FakeServer):
     assert complete("gpudask history ", PATIENT)[0] == ["demo", "other"]
 

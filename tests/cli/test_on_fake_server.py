@@ -175,6 +175,7 @@ def test_the_printed_line_reaches_the_scheduler_until_it_is_interrupted(
         process.wait()
 
 
+@pytest.mark.program
 def test_the_live_view_follows_the_cluster_until_it_is_interrupted(
     server: fake_server.FakeServer,  # noqa: F811
     ctrl_c: None,
@@ -229,6 +230,7 @@ def asked(server: fake_server.FakeServer) -> Iterator[tuple[subprocess.Popen[byt
         os.close(terminal)
 
 
+@pytest.mark.program
 @pytest.mark.parametrize(("typed", "code", "deleted"), [(b"n\n", Exit.FAILED, False), (b"y\n", Exit.OK, True)])
 def test_in_a_terminal_a_deletion_is_asked_for(
     asked: tuple[subprocess.Popen[bytes], int],
@@ -244,6 +246,7 @@ def test_in_a_terminal_a_deletion_is_asked_for(
     assert ("demo" not in server.clusters) is deleted
 
 
+@pytest.mark.program
 def test_what_is_deleted_is_what_was_asked_about_though_the_context_is_another_by_then(
     asked: tuple[subprocess.Popen[bytes], int],
     server: fake_server.FakeServer,  # noqa: F811
@@ -258,6 +261,7 @@ def test_what_is_deleted_is_what_was_asked_about_though_the_context_is_another_b
     assert "demo" not in server.clusters
 
 
+@pytest.mark.program
 def test_another_cluster_of_the_name_that_was_asked_about_is_left(
     asked: tuple[subprocess.Popen[bytes], int],
     server: fake_server.FakeServer,  # noqa: F811
@@ -270,6 +274,7 @@ def test_another_cluster_of_the_name_that_was_asked_about_is_left(
     assert "demo" in server.clusters
 
 
+@pytest.mark.program
 def test_ctrl_c_at_the_question_deletes_nothing(
     ctrl_c: None,
     asked: tuple[subprocess.Popen[bytes], int],

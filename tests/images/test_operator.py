@@ -8,6 +8,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from local.operator.process import AS_IN_THE_IMAGE, as_in_the_image
 from tests.conftest import ROOT
 
@@ -28,6 +30,7 @@ def test_a_process_of_this_machine_has_the_allocator_of_the_image():
     assert AS_IN_THE_IMAGE.items() <= environment.items()
 
 
+@pytest.mark.program
 def test_a_process_of_this_machine_imports_what_the_image_has_and_nothing_else():
     command = [sys.executable, "-c", _IMPORTED]
     done = subprocess.run(command, env=as_in_the_image(os.environ), check=True, capture_output=True)

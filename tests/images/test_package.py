@@ -49,6 +49,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Callable[[frozenset[str]], 
     return run
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("image", ["dask", "dask-cpu", "dask-rapids"])
 def test_a_program_in_a_pod_has_all_that_the_client_imports(
     image: str, ran: Callable[[frozenset[str]], tuple[Path, Ran]]

@@ -70,6 +70,7 @@ def test_a_kubeconfig_that_is_not_there_is_named(given: dict[str, str]) -> None:
         provider_of(given | {E2E_KUBECONFIG: "/no/such"})
 
 
+@pytest.mark.program
 def test_elsewhere_a_test_for_the_local_cluster_is_skipped_with_its_reason(given: dict[str, str]) -> None:
     done = collected(given, ONLY_LOCAL)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -77,6 +78,7 @@ def test_elsewhere_a_test_for_the_local_cluster_is_skipped_with_its_reason(given
     assert "1 skipped" in done.stdout
 
 
+@pytest.mark.program
 def test_pytest_says_what_is_missing_before_any_test(given: dict[str, str]) -> None:
     del given[E2E_IMAGE]
     done = collected(given, ONLY_LOCAL)

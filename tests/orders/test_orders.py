@@ -20,6 +20,7 @@ import pytest
 
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.program
 HISTORIES = int(os.environ.get("GPUDASK_ORDERS", "16"))
 
 

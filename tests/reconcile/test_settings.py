@@ -104,6 +104,7 @@ def test_a_wrong_value_names_its_variable(name: str, value: str, words: str):
     assert str(caught.value) == f"{name}: {words}"
 
 
+@pytest.mark.program
 def test_the_program_says_it_and_ends():
     done = subprocess.run(
         [sys.executable, "-m", "gpudask"],

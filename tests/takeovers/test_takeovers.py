@@ -78,6 +78,7 @@ def test_the_course_tells_where_the_error_jumps():
     ]
 
 
+@pytest.mark.program
 def test_a_seed_is_one_history_whatever_the_hash_seed():
     told = [_shown(2, hash_seed) for hash_seed in ("1", "2")]
     assert len(told[0].splitlines()) > 50

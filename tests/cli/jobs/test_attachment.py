@@ -179,6 +179,7 @@ def test_a_job_that_is_not_there_is_told_with_those_that_are(server: JobServer):
     assert result.stderr.startswith("error: no job 'trian' in namespace 'lab': there are: train.")
 
 
+@pytest.mark.program
 def test_jobs_are_offered_after_tab(server: JobServer):
     server.add_job("train")
     environment = {"_GPUDASK_COMPLETE": "complete_bash", "COMP_WORDS": "gpudask attach ", "COMP_CWORD": "2"}
@@ -366,6 +367,7 @@ def start(*words: str) -> subprocess.Popen[str]:
         signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.program
 def test_ctrl_c_detaches_and_says_how_to_go_on(server: JobServer, script: str):
     process = start("run", script, "--name", "train")
     try:
@@ -386,6 +388,7 @@ def test_ctrl_c_detaches_and_says_how_to_go_on(server: JobServer, script: str):
     assert not any(request.startswith(f"DELETE {JOBS}") for request in server.requests)
 
 
+@pytest.mark.program
 def test_whose_reader_has_gone_lets_go_of_the_job(server: JobServer):
     server.add_job("train")
     server.begin("train", 1, "begun")

@@ -212,6 +212,7 @@ def test_a_server_without_jobs_is_told(server: JobServer, script: str):
     assert "this server knows no gpudaskjobs.gpudask.dev. kubectl apply" in result.stderr
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("held", ["POST gpudaskjobs", "POST configmaps", "PATCH train"])
 def test_ctrl_c_in_between_leaves_nothing(server: JobServer, script: str, held: str):
     server.late[held] = threading.Event()  # it is done, and never answered
