@@ -22,8 +22,9 @@ from gpudask.clients.flow_control import FairQueue
 
 JSON = "application/json"
 _REQUEST_SECONDS = 30.0
-# Requests at a time: of all clusters, of one, and of those of one namespace; watches and lists take no slot.
-_REQUESTS, _REQUESTS_PER_CLUSTER, _REQUESTS_PER_NAMESPACE = 64, 16, 48
+# Requests at a time: of all clusters, of one, and of those of one namespace; watches and lists take no slot. What one
+# namespace has on its way is what the API server, which cannot tell them apart, has another's wait for.
+_REQUESTS, _REQUESTS_PER_CLUSTER, _REQUESTS_PER_NAMESPACE = 64, 16, 24
 _LONGEST_RETRY_AFTER_SECONDS = 300.0
 # An object has 1.5 MB at most in etcd; in JSON a character may take six. Twice that is no object.
 _LONGEST_LINE_BYTES = 20_000_000
