@@ -92,6 +92,7 @@ class FakeScheduler:
         _, _, counter = seen.rpartition("/")
         if quiet_seconds and counter and int(counter) >= self._urgent_counter:
             await _wait(self._waiting_for_urgent, quiet_seconds)
+            wait_seconds = max(0.0, wait_seconds - quiet_seconds)
         if seen == self._version:
             await _wait(self._waiting, wait_seconds)
         return {

@@ -32,9 +32,10 @@ def hold(name):
 
 async def poll(cluster, seen, wait=60, quiet=0):
     """Start a long poll and return once the scheduler has it."""
-    watch, before = cluster.preload.watch, cluster.preload.watch._waiters | cluster.preload.watch._urgent_waiters
+    watch = cluster.preload.watch
+    before = watch._waiters | watch._urgent_waiters.keys()
     task = asyncio.create_task(cluster.demand(seen=seen, wait=wait, quiet=quiet))
-    await until(lambda: (watch._waiters | watch._urgent_waiters) - before or task.done())
+    await until(lambda: (watch._waiters | watch._urgent_waiters.keys()) - before or task.done())
     return task
 
 
@@ -185,48 +186,81 @@ async def test_a_worker_that_becomes_busy_and_idle_answers_the_waiting_poll(star
     assert idle["idle_seconds"] >= 0
 
 
-async def test_a_quiet_poll_is_answered_by_demand_and_workers_that_come_but_not_by_counts_and_what_workers_do(start):
+async def test_a_quiet_poll_is_answered_by_demand_and_workers_that_come_but_not_by_counts(start):
     cluster = await start()
     await cluster.add("gpu-0")
     seen = await quiet_version(cluster)
     quiet = await poll(cluster, seen, quiet=50)
-    future = cluster.client.submit(hold, "busy", resources=GPU)
+    waiting = cluster.client.map(hold, ["busy"] * 2, pure=False, resources=GPU)
     first = await asyncio.wait_for(quiet, 20)
-    assert [entry["processing"] for entry in first["demand"]] == [1], "the first task of a kind is urgent"
+    assert [entry["processing"] for entry in first["demand"]] == [2], "the first task of a kind is urgent"
 
     seen = await quiet_version(cluster)
     quiet, plain = await poll(cluster, seen, quiet=50), await poll(cluster, seen)
-    from distributed import Event
-
-    second = cluster.client.submit(inc, 1, resources=GPU)  # waits behind the first one: no more than a count
-    assert [entry["processing"] for entry in (await plain)["demand"]] == [2]
+    third = cluster.client.submit(inc, 1, resources=GPU)  # of three, after two: no more than a count
+    assert [entry["processing"] for entry in (await plain)["demand"]] == [3]
+    await asyncio.sleep(0.1)  # for an answer that should not come
     assert not quiet.done()
     joined = await cluster.add("cpu-0")
     answer = await asyncio.wait_for(quiet, 20)
     assert joined.address in [row["address"] for row in answer["workers"]]
+    from distributed import Event
+
     await Event("busy", client=cluster.client).set()
-    assert await second == 2
-    del future
+    assert await third == 2
+    del waiting
+
+
+async def test_a_quiet_poll_is_answered_by_many_more_tasks_though_a_worker_takes_them_all(start):
+    cluster = await start()
+    await cluster.add("gpu-0")
+    waiting = cluster.client.map(hold, ["busy"], pure=False, resources=GPU)
+    await until(lambda: cluster.scheduler.total_occupancy)
+    quiet = await poll(cluster, await quiet_version(cluster), quiet=50)
+    more = cluster.client.map(inc, range(50), pure=False, resources=GPU)
+    answer = await asyncio.wait_for(quiet, 20)
+    assert answer["demand"][0]["processing"] > 2
+    from distributed import Event
+
+    await Event("busy", client=cluster.client).set()
+    await cluster.client.gather(more)
+    del waiting
+
+
+async def test_a_quiet_poll_is_answered_by_a_gpu_that_becomes_busy_and_not_by_another_worker(start):
+    cluster = await start()
+    await cluster.add("cpu-0")
+    gpu = await cluster.add("gpu-0")
+    busy = [cluster.client.submit(hold, "busy", key=f"{n}", workers=[gpu.address], resources=GPU) for n in range(1)]
+    await until(lambda: cluster.scheduler.total_occupancy)
+    quiet = await poll(cluster, await quiet_version(cluster), quiet=50)
+    from distributed import Event
+
+    assert await cluster.client.submit(inc, 1, key="plain") == 2
+    await Event("busy", client=cluster.client).set()
+    answer = await asyncio.wait_for(quiet, 20)
+    assert cluster.preload.watch._edges["busy GPUs"] in ({gpu.address}, frozenset())
+    assert answer["workers"]
+    await cluster.client.gather(busy)
 
 
 async def test_a_quiet_poll_is_answered_at_its_quiet_end_with_what_changed_meanwhile(start):
     cluster = await start()
     await cluster.add("gpu-0")
-    future = cluster.client.submit(hold, "busy", resources=GPU)
+    waiting = cluster.client.map(hold, ["busy"] * 2, pure=False, resources=GPU)
     await until(lambda: cluster.scheduler.total_occupancy)
-    seen = await quiet_version(cluster)
+    seen, began = await quiet_version(cluster), asyncio.get_running_loop().time()
     quiet, plain = await poll(cluster, seen, quiet=3), await poll(cluster, seen)
-    second = cluster.client.submit(inc, 1, resources=GPU)
+    third = cluster.client.submit(inc, 1, resources=GPU)
     version = (await plain)["version"]
-    assert not quiet.done()
     answer = await asyncio.wait_for(quiet, 20)
-    assert answer["version"] == version
-    assert [entry["processing"] for entry in answer["demand"]] == [2]
+    assert asyncio.get_running_loop().time() - began >= 3
+    assert (answer["version"], [entry["processing"] for entry in answer["demand"]]) == (version, [3])
     from distributed import Event
 
     await Event("busy", client=cluster.client).set()
-    assert await second == 2
-    del future
+    assert await third == 2
+    del waiting
 
 
 async def test_a_quiet_poll_of_who_missed_something_urgent_is_answered_at_once(start):

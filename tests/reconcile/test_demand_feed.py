@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -47,7 +49,7 @@ def a_context(schedulers: Any, clock: Clock) -> Any:
         token=lambda uid: uid,
         supervisor=Supervisor(),
         counts_limiter=FairRateLimiter(100.0),
-        urgent_limiter=FairRateLimiter(200.0, 20.0),
+        answers_limiter=FairRateLimiter(100.0, 20.0),
     )
 
 
@@ -268,13 +270,12 @@ async def test_after_a_defect_silence_is_reported_as_what_it_is(polled: PolledFe
 class Chatter:
     """A scheduler with a new version, of so many bytes, whenever it is asked; its polls by the loop's clock."""
 
-    def __init__(self, answer_bytes: int = 0, urgent_limiter: FairRateLimiter | None = None) -> None:
+    def __init__(self, answer_bytes: int = 0, context: Any = None) -> None:
         self.polls: list[float] = []
         self.wakes = 0
         self._answer_bytes = answer_bytes
-        context = a_context(self, Clock())
-        context.urgent_limiter = urgent_limiter or context.urgent_limiter
-        self.feed = DemandFeed(context, stored(a_manifest()), self.wake)
+        context = SimpleNamespace(**{**vars(context or a_context(None, Clock())), "schedulers": self})
+        self.feed = DemandFeed(context, stored(a_manifest()), self.wake)  # type: ignore[arg-type]
 
     def wake(self, *, urgent: bool = True) -> None:
         self.wakes += urgent
@@ -306,34 +307,58 @@ async def test_a_dozen_urgent_changes_are_heard_without_a_pause():
 
 
 class Counting:
-    """A scheduler whose counts change every 0.1 s. `honest`: it answers no quiet poll with them."""
+    """A scheduler whose counts change `every` so many seconds, and which knows quiet polls if it is `honest`."""
 
-    def __init__(self, context: Any, *, honest: bool = True) -> None:
+    def __init__(self, context: Any, *, every: float = 0.5, honest: bool = True, namespace: str = "default") -> None:
         self.polls: list[tuple[float, float]] = []  # at, quiet for so many seconds
+        self.away: list[float] = []  # how long it waited for each of them
         self.workers: tuple[Worker, ...] = ()
-        self._honest = honest
+        self._every, self._honest, self._answered = every, honest, 0.0
         self._joined = asyncio.Event()
-        context.schedulers = self
-        self.feed = DemandFeed(context, stored(a_manifest()), lambda **_: None)
+        cluster = stored(a_manifest())
+        cluster["metadata"]["namespace"] = namespace
+        mine = SimpleNamespace(**{**vars(context), "schedulers": self})
+        self.feed = DemandFeed(mine, cluster, lambda **_: None)  # type: ignore[arg-type]
 
-    async def demand(self, *_: str, quiet_seconds: float, **__: Any) -> Demand:
-        self.polls.append((now(), quiet_seconds))
+    async def demand(self, *_: str, known_version: str, wait_seconds: float, quiet_seconds: float, **__: Any) -> Demand:
+        began = now()
+        self.polls.append((began, quiet_seconds))
+        self.away.append(began - self._answered)
+        if self._honest:
+            await self._wait(quiet_seconds)
+        if self._version == known_version:
+            to_next = self._every - now() % self._every if self._every < math.inf else math.inf
+            await self._wait(min(to_next + 1e-6, max(0.0, began + wait_seconds - now())))
+        self._answered = now()
+        return Demand(scheduler_id="s", version=self._version, workers=self.workers)
+
+    async def _wait(self, seconds: float) -> None:
+        """For a worker that joins, at most so long."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(0.1, quiet_seconds if self._honest else 0.0)):
+            async with asyncio.timeout(seconds):
                 await self._joined.wait()
         self._joined.clear()
-        return Demand(scheduler_id="s", version=f"s/{len(self.polls)}", workers=self.workers)
 
-    def join(self) -> None:
-        self.workers = (Worker("w", "tcp://w", "cpu"),)
+    @property
+    def _version(self) -> str:
+        return f"s/{int(now() / self._every)}-{len(self.workers)}"
+
+    async def hears_of_a_worker(self) -> float:
+        """A worker joins; how long until it is heard of."""
+        began, count = now(), len(self.workers) + 1
+        self.workers = tuple(Worker(f"w{number}", f"tcp://w{number}", "cpu") for number in range(count))
         self._joined.set()
+        async with asyncio.timeout(60):
+            while self.feed.demand is None or len(self.feed.demand.workers) < count:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        return now() - began
 
 
 @pytest.fixture
 def crowded() -> Any:
-    """The context of a namespace in which other clusters' counts are to be read for five seconds."""
+    """The context of a namespace in which other clusters' counts are to be read for minutes."""
     context = a_context(None, Clock())
-    for _ in range(500):
+    for _ in range(20_000):
         context.counts_limiter.reserve("default", 0.0)
     return context
 
@@ -341,36 +366,80 @@ def crowded() -> Any:
 async def test_where_many_counts_are_to_be_read_polls_are_quiet_and_what_is_urgent_is_heard_at_once(crowded: Any):
     scheduler = Counting(crowded)
     scheduler.feed.follow(POD)
-    await asyncio.sleep(1.0)
-    assert scheduler.polls == [(0.0, 0.0), pytest.approx((0.1, 0.0)), pytest.approx((0.2, 4.8))]
-
-    scheduler.join()
-    await asyncio.sleep(0)
-    await asyncio.sleep(0.01)
-    assert scheduler.feed.demand is not None
-    assert scheduler.feed.demand.workers == scheduler.workers
-    await asyncio.sleep(3.5)
-    assert scheduler.polls[3:] == [pytest.approx((1.0, 4.0), abs=0.01)]
+    await asyncio.sleep(2)
+    assert scheduler.polls == [(0.0, 0.0), (0.0, 0.0), pytest.approx((0.5, 30.0), abs=0.01)]
+    for seconds in (0.0, 10.0, 35.0):  # the last one beyond one poll's wait
+        await asyncio.sleep(seconds)
+        assert await scheduler.hears_of_a_worker() < 0.01
+    await asyncio.sleep(10)
+    assert len(scheduler.polls) < 10, "its counts are read in their turn"
     scheduler.feed.stop()
 
 
-async def test_a_scheduler_that_answers_quiet_polls_with_counts_is_polled_when_its_counts_may_be_read(crowded: Any):
+async def test_a_scheduler_that_answers_quiet_polls_with_counts_waits_for_its_share_of_all_answers(crowded: Any):
+    crowded.answers_limiter = FairRateLimiter(1.0)
     scheduler = Counting(crowded, honest=False)
     scheduler.feed.follow(POD)
-    await asyncio.sleep(4.9)
-    assert len(scheduler.polls) == 3
-    await asyncio.sleep(0.3)
-    assert len(scheduler.polls) > 3
+    await asyncio.sleep(20)
+    assert 10 <= len(scheduler.polls) <= 24
+    assert max(scheduler.away) < 2.1, "it is not left alone until its turn comes"
     scheduler.feed.stop()
+
+
+async def test_schedulers_that_rest_keep_nobody_from_being_heard():
+    context = a_context(None, Clock())
+    resting = [Counting(context, every=math.inf) for _ in range(2_000)]
+    busy = [Counting(context) for _ in range(10)]
+    for scheduler in (*resting, *busy):
+        scheduler.feed.follow(POD)
+    await asyncio.sleep(100)
+    assert max(max(scheduler.away[5:]) for scheduler in busy) < 0.5
+    assert max(max(scheduler.away[2:]) for scheduler in resting) == 0.0
+    for scheduler in (*resting, *busy):
+        scheduler.feed.stop()
+
+
+async def test_many_busy_schedulers_are_listened_to_all_the_time_and_their_counts_are_read_in_turn():
+    context = a_context(None, Clock())
+    many = [Counting(context) for _ in range(300)]
+    few = [Counting(context, namespace="another") for _ in range(5)]
+    for scheduler in (*many, *few):
+        scheduler.feed.follow(POD)
+    await asyncio.sleep(60)
+    before = sum(len(scheduler.polls) for scheduler in (*many, *few))
+    await asyncio.sleep(60)
+    answers = sum(len(scheduler.polls) for scheduler in (*many, *few)) - before
+    assert answers <= 60 * 100 * 1.05, "of 36,600"
+    assert max(max(scheduler.away[20:], default=0.0) for scheduler in (*many, *few)) < 0.5
+    assert await many[0].hears_of_a_worker() < 0.01
+    assert await few[0].hears_of_a_worker() < 0.01
+    for scheduler in (*many, *few):
+        scheduler.feed.stop()
 
 
 async def test_schedulers_with_ever_new_versions_take_turns_and_others_wait_for_none_of_them():
-    limiter = FairRateLimiter(50.0, 20.0)
-    chatters = [Chatter(urgent_limiter=limiter) for _ in range(100)]
+    context = a_context(None, Clock())
+    context.answers_limiter = FairRateLimiter(50.0, 20.0)
+    chatters = [Chatter(context=context) for _ in range(100)]
     for chatter in chatters:
         chatter.feed.follow(POD)
-    await asyncio.sleep(10)
-    assert sum(len(chatter.polls) for chatter in chatters) <= 100 + 20 + 10 * 50
-    assert limiter.reserve("another", now()) == now()
-    for chatter in chatters:
-        chatter.feed.stop()
+    victim = Counting(context, namespace="another")
+    victim.feed.follow(POD)
+    await asyncio.sleep(5)
+    assert await victim.hears_of_a_worker() < 0.01
+    assert await victim.hears_of_a_worker() < 0.5
+    await asyncio.sleep(5)
+    assert sum(len(chatter.polls) for chatter in chatters) <= 100 + 2 * 20 + 10 * 50
+    for feed in (*(chatter.feed for chatter in chatters), victim.feed):
+        feed.stop()
+
+
+async def test_another_scheduler_is_not_held_to_the_turn_of_the_one_before(crowded: Any):
+    scheduler = Counting(crowded)
+    scheduler.feed.follow(POD)
+    await asyncio.sleep(2)
+    assert scheduler.polls[-1][1] > 0
+    scheduler.feed.follow(replace(POD, uid="another", ip="10.0.0.77"))
+    await asyncio.sleep(0.01)
+    assert scheduler.polls[-1][1] == 0
+    scheduler.feed.stop()

@@ -52,7 +52,7 @@ async def test_a_scheduler_is_heard_and_told_at_its_address(ip: str, monkeypatch
         token=lambda _: "token",
         supervisor=Supervisor(),
         counts_limiter=FairRateLimiter(100.0),
-        urgent_limiter=FairRateLimiter(100.0),
+        answers_limiter=FairRateLimiter(100.0),
     )
     feed = DemandFeed(context, stored(a_manifest()), lambda **_: heard.set())
     try:

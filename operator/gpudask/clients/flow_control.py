@@ -191,7 +191,9 @@ class FairRateLimiter:
         limiter = self._limiters.pop(namespace, None) or RateLimiter(self.per_second, self.burst)
         self._limiters = {key: other for key, other in self._limiters.items() if other.full_at > now}
         self._limiters[namespace] = limiter
-        return limiter.reserve(now, tokens=len(self._limiters))
+        tokens = len(self._limiters)
+        limiter.burst = 1 + (self.burst - 1) * tokens  # of reservations, each of so many tokens
+        return limiter.reserve(now, tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,9 +98,11 @@ class Workers:
         """
         if op == "add":
             self.info = SchedulerInfo({**self.info, **msg, "workers": {**self.info["workers"], **msg["workers"]}})
-        else:
+        elif op == "remove":
             left = {address: worker for address, worker in self.info["workers"].items() if address != msg}
             self.info = SchedulerInfo({**self.info, "workers": left})
+        else:
+            raise ValueError(f"worker status: expected add or remove, got {op!r}")
         self.news.set()
 
     async def wait_for(self, n_workers: int, limit_seconds: float | str | None, pool: str | None) -> None:

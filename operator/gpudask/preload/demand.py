@@ -66,8 +66,10 @@ class Demand(Part):
         self._counting: asyncio.TimerHandle | None = None  # the next slice, while there is more to count
         self._plain_then: Counter[tuple[str, str]] = Counter()  # plain tasks when all was counted last
         self._plain_unrunnable: int | None = None  # of them, how many found no worker; None where there were none
+        self._plain_processing = 0
         self._unrunnable_since: dict[Requirement, float] = {}
         self._most: dict[Requirement, int] = {}  # the most bits of its unrunnable tasks since it had none
+        self._most_active: dict[Requirement, int] = {}  # the same of those unrunnable or processing
         self.finished = FinishedTasks()
         self.look_ahead = LookAhead(scheduler, self._counts, self._durations, pools, watch)
         self.is_counting = False
@@ -148,11 +150,11 @@ class Demand(Part):
         """Whether any task that asks for a resource is counted."""
         return bool(self._counts.totals())
 
-    def follow(self, now: float) -> dict[Requirement, int]:
+    def follow(self, now: float) -> dict[Requirement, tuple[int, int]]:
         """Bring the clocks up to date and return the edges of each requirement that has tasks: O(requirements).
 
-        That is 0 while none is unrunnable, else how many bits their number has had at most since: twice as many tasks
-        that find no worker are an edge, fewer and fewer are none until it is none.
+        That is 0 while none is unrunnable, else how many bits their number has had at most since; and the same of those
+        that are unrunnable or processing. Twice as many tasks are an edge, fewer and fewer are none until it is none.
         """
         self._count()
         totals = self._counts.totals()
@@ -163,20 +165,19 @@ class Demand(Part):
             scheduler = self._scheduler
             plain = max(0, len(scheduler.queued) + len(scheduler.unrunnable) - sum(unrunnable.values()))
             processing = sum(len(ws.processing) for ws in scheduler.workers.values())
-            is_there = plain or processing > sum(n["processing"] for n in totals.values())
-            self._plain_unrunnable = plain if is_there else None
+            processing = max(0, processing - sum(n["processing"] for n in totals.values()))
+            self._plain_unrunnable = plain if plain or processing else None
+            self._plain_processing = processing
+        active = {requirement: unrunnable[requirement] + n["processing"] for requirement, n in totals.items()}
         if self._plain_unrunnable is not None:
             unrunnable[PLAIN] = self._plain_unrunnable
+            active[PLAIN] = self._plain_unrunnable + self._plain_processing
         unrunnable = {requirement: n for requirement, n in unrunnable.items() if not is_ignored(requirement)}
-        self._most = {
-            requirement: max(n.bit_length(), self._most.get(requirement, 0))
-            for requirement, n in unrunnable.items()
-            if n
-        }
+        self._most, self._most_active = _most(unrunnable, self._most), _most(active, self._most_active)
         self._unrunnable_since = {
             requirement: self._unrunnable_since.get(requirement, now) for requirement in self._most
         }
-        return dict.fromkeys(unrunnable, 0) | self._most
+        return {each: (self._most.get(each, 0), self._most_active.get(each, 0)) for each in unrunnable}
 
     def ignored(self) -> list[dict[str, Any]]:
         """Return the `ignored` of the protocol, after `entries`."""
@@ -295,6 +296,11 @@ class Demand(Part):
         ws = self._scheduler.workers.get(address)
         self._durations.learn(prefix, pool_of(ws.name) if ws else "", startstops)
         self._durations.forget_vanished(self._scheduler.task_prefixes)
+
+
+def _most(counts: dict[Requirement, int], before: dict[Requirement, int]) -> dict[Requirement, int]:
+    """Return the bits of each count, or those it had `before` if they were more; one of 0 is left out."""
+    return {requirement: max(n.bit_length(), before.get(requirement, 0)) for requirement, n in counts.items() if n}
 
 
 def _next(estimate: Estimate | None, now: float) -> dict[str, Any]:

@@ -122,6 +122,11 @@ class DeviceHealth(Part):
             return ""
         return f"{row.failed} tasks in a row failed: {row.message}"
 
+    def unhealthy(self) -> frozenset[str]:
+        """Return the addresses of the workers with an unhealthy device."""
+        workers = self._scheduler.workers
+        return frozenset(address for address in self._rows if address in workers and self.message(workers[address]))
+
     def remove_worker(self, address: str) -> None:
         """Forget a worker that has gone."""
         self._rows.pop(address, None)

@@ -55,8 +55,9 @@ class DemandRoute(Route):
             return
         seen, preload = self.get_argument("seen", ""), self.preload
         quiet_seconds = min(quiet_seconds, wait_seconds)
-        if quiet_seconds and not preload.has_urgent_news(seen):
-            if await self._waited_for(preload.watch.next_version(urgent=True), quiet_seconds):
+        counter = preload.counter_of(seen)
+        if quiet_seconds and counter is not None and counter >= preload.watch.urgent_counter:
+            if await self._waited_for(preload.watch.next_urgent_version(counter), quiet_seconds):
                 self.answer(preload.latest_answer())
                 return
             wait_seconds -= quiet_seconds
@@ -72,7 +73,10 @@ class DemandRoute(Route):
         """Wait for `waiter`, at most so long; return whether it came."""
         self._waiter = waiter
         await asyncio.wait([waiter], timeout=seconds)
-        return waiter.done() or not waiter.cancel()
+        if waiter.done():
+            return True
+        waiter.cancel()
+        return False
 
     def _seconds(self, name: str, default: float) -> float:
         given = self.get_argument(name, str(default))

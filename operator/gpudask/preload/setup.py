@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, WorkerState
 
 logger = logging.getLogger("gpudask.preload")
-_DIGITS = 19  # of a version's counter, at most
+_DIGITS = 18  # of a version's counter, at most
 
 _compared_of_entry = operator.itemgetter("resources", "waiting", "unrunnable", "processing", "unknown")
 # Of a worker's row all but `idle_seconds`, `detail`, `tasks_done`, `busy_seconds` and `owners`: they change by
@@ -128,11 +128,11 @@ class Preload(SchedulerPlugin):
         """The version of the answer, which a poll names as `seen`."""
         return f"{self.scheduler.id}/{self.watch.counter}"
 
-    def has_urgent_news(self, seen: str) -> bool:
-        """Return whether something urgent has changed since the version `seen`; so it has where that is not of ours."""
-        scheduler_id, _, counter = seen.rpartition("/")
-        is_ours = scheduler_id == self.scheduler.id and counter.isdecimal() and len(counter) < _DIGITS
-        return not is_ours or int(counter) < self.watch.urgent_counter
+    def counter_of(self, version: str) -> int | None:
+        """Return the watch's counter of a version; None where it is none of this scheduler's."""
+        scheduler_id, _, counter = version.rpartition("/")
+        is_ours = scheduler_id == self.scheduler.id and counter.isdecimal() and len(counter) <= _DIGITS
+        return int(counter) if is_ours else None
 
     @property
     def features(self) -> dict[str, str]:
@@ -259,7 +259,15 @@ class Preload(SchedulerPlugin):
 
     def _edges(self) -> Edges:
         now = time.monotonic()
-        return {BUSY: self.workers.follow(now), "tasks": self._has_tasks(), **self.demand.follow(now)}
+        busy, workers = self.workers.follow(now), self.scheduler.workers
+        with_gpus = frozenset(address for address in busy if self.pools.has_gpu(workers[address]))
+        return {
+            BUSY: busy - with_gpus,
+            "busy GPUs": with_gpus,
+            "sick": self.device_health.unhealthy(),
+            "tasks": self._has_tasks(),
+            **self.demand.follow(now),
+        }
 
     def _compared_of(
         self, demand: list[dict[str, Any]], ignored: list[dict[str, Any]], workers: list[dict[str, Any]]

@@ -4,7 +4,7 @@ Every transition touches the watch, so a touch costs next to nothing. It leads t
 after a rest, then 25 a second, and 2 where tasks go on ending. An edge makes a new version at once, unless the same
 thing changed within the last 0.2 s; what goes on to change so often makes one ever more rarely, down to one a second,
 until it rests. Plain counts follow at most once a second. A version is new only if the answer differs: where nothing
-changes, none is made. Some changes are urgent: all but counts, and workers that become busy or idle.
+changes, none is made. Some changes are urgent: all but counts, and workers without GPUs that become busy or idle.
 
 In large clusters a check takes longer; then it rests in proportion, so that it never takes more than a small share of
 the scheduler's time.
@@ -18,7 +18,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 CHECK_SECONDS, LAST_CHECK_SECONDS = 0.04, 0.5  # between two checks: twice as long while each follows the one before
 INTERVAL_SECONDS = 0.2
@@ -50,7 +50,7 @@ class Watch:
         self._pending: set[Any] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._waiters: set[asyncio.Future[None]] = set()
-        self._urgent_waiters: set[asyncio.Future[None]] = set()
+        self._urgent_waiters: dict[asyncio.Future[None], int] = {}  # with the counter of the version that each has
         self._listeners: list[Callable[[], None]] = []
         self.counter = 0
         self.urgent_counter = 0  # the counter of the last version with an urgent change
@@ -74,16 +74,20 @@ class Watch:
         """Count another version, and answer the polls: the answer differs."""
         self.counter += 1
         _wake(self._waiters)
+        self._waiters.clear()
 
-    def next_version(self, *, urgent: bool = False) -> asyncio.Future[None]:
-        """Return a future that is done with the next version; whoever stops waiting cancels it.
-
-        `urgent`: with the next one that has an urgent change.
-        """
-        waiters = self._urgent_waiters if urgent else self._waiters
+    def next_version(self) -> asyncio.Future[None]:
+        """Return a future that is done with the next version; whoever stops waiting cancels it."""
         waiter = self._loop.create_future()
-        waiters.add(waiter)
-        waiter.add_done_callback(waiters.discard)
+        self._waiters.add(waiter)
+        waiter.add_done_callback(self._waiters.discard)
+        return waiter
+
+    def next_urgent_version(self, counter: int) -> asyncio.Future[None]:
+        """Return a future as `next_version`, done with the next version but that of `counter` with an urgent change."""
+        waiter = self._loop.create_future()
+        self._urgent_waiters[waiter] = counter
+        waiter.add_done_callback(lambda waiter: self._urgent_waiters.pop(waiter, None))
         return waiter
 
     def _on_check(self) -> None:
@@ -124,8 +128,8 @@ class Watch:
         self._compare()
         took_seconds = time.thread_time() - started
         if topics - _NOT_URGENT and self.counter != self.urgent_counter:
-            self.urgent_counter = self.counter  # which an answer in between may have made
-            _wake(self._urgent_waiters)
+            self.urgent_counter = self.counter  # which an answer in between may have made, and somebody have got
+            _wake([waiter for waiter, counter in self._urgent_waiters.items() if counter != self.counter])
         self._interval_seconds = max(INTERVAL_SECONDS, took_seconds / VERSION_SHARE)
         self._now_seconds = took_seconds / NOW_SHARE
         self._published = published | {
@@ -144,11 +148,10 @@ class Watch:
         return max(self._interval_seconds, min(2 * (free_at - at), FLAPPING_SECONDS))
 
 
-def _wake(waiters: set[asyncio.Future[None]]) -> None:
+def _wake(waiters: Iterable[asyncio.Future[None]]) -> None:
     for waiter in waiters:
         if not waiter.done():
             waiter.set_result(None)
-    waiters.clear()
 
 
 def _rests_at(at: float, free_at: float) -> float:

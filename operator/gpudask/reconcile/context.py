@@ -44,7 +44,7 @@ class Context:
     - `first_pass_limiter`: for first passes, a thousand of them where an operator becomes the leader: not all at once,
       so that the first one's requests are answered before the others have been planned.
     - `counts_limiter`: for answers of schedulers in which nothing but counts of tasks is new.
-    - `urgent_limiter`: for their other answers, which an honest scheduler has few of.
+    - `answers_limiter`: for all others: urgent ones, and counts before their turn.
     - `live_status_limiter`: for statuses in which nothing but live figures is new.
     - `reapply_limiter`: for applying again the objects beside the pods that an earlier leader applied.
 
@@ -82,7 +82,7 @@ class Context:
     namespace_limits: NamespaceLimits = field(init=False)
     pass_queue: FairQueue = field(default_factory=lambda: FairQueue(1, 1))
     counts_limiter: FairRateLimiter = field(default_factory=lambda: FairRateLimiter(40.0))
-    urgent_limiter: FairRateLimiter = field(default_factory=lambda: FairRateLimiter(200.0, 20.0))
+    answers_limiter: FairRateLimiter = field(default_factory=lambda: FairRateLimiter(100.0, 20.0))
     live_status_limiter: FairRateLimiter = field(default_factory=lambda: FairRateLimiter(40.0))
     first_pass_limiter: FairRateLimiter = field(default_factory=lambda: FairRateLimiter(200.0, 4.0))
     reapply_limiter: FairRateLimiter = field(default_factory=lambda: FairRateLimiter(5.0))

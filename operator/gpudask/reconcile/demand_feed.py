@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterable
+from enum import Enum, auto
 from functools import partial
 from typing import Protocol
 
@@ -29,6 +30,15 @@ _FIRST_ANSWER_SECONDS = 2.0
 # A scheduler with ever new versions is polled so often, after a burst of answers without a pause. A long answer counts
 # for several: reading it costs as much.
 _POLLS_PER_SECOND, _POLLS_BURST, _BYTES_PER_POLL = 4.0, 12.0, 250_000
+_EARLY_SECONDS = 1.0  # by so much a poll's time may be over sooner by the clock of the scheduler's machine
+
+
+class _Answer(Enum):
+    """What an answer of a scheduler says."""
+
+    KNOWN = auto()  # the version is known: nothing has changed while the poll waited
+    COUNTS = auto()  # nothing urgent has changed
+    URGENT = auto()
 
 
 class OnChange(Protocol):
@@ -97,6 +107,7 @@ class DemandFeed:
         if self._task is not None:
             self._task.cancel()
         self._task, self._pod = None, None
+        self._quiet_until = 0.0
         self._forget()
         self._reason, self._is_logged = "", False
 
@@ -165,7 +176,8 @@ class DemandFeed:
         loop = asyncio.get_running_loop()
         while True:
             known_version = self.demand.version if self.demand else ""
-            quiet_seconds = min(max(0.0, self._quiet_until - loop.time()), _WAIT_SECONDS)
+            asked = loop.time()
+            quiet_seconds = min(max(0.0, self._quiet_until - asked), _WAIT_SECONDS)
             try:
                 demand = await self._poll(
                     pod, known_version=known_version, wait_seconds=_WAIT_SECONDS, quiet_seconds=quiet_seconds
@@ -176,9 +188,9 @@ class DemandFeed:
                 delay = min(2 * delay, _LAST_RETRY_SECONDS)
                 continue
             delay = _FIRST_RETRY_SECONDS
-            urgent = self._update(demand)
+            kind = self._update(demand)
             now = loop.time()
-            await asyncio.sleep(self._next_poll_at(demand, now, urgent=urgent) - now)
+            await asyncio.sleep(self._next_poll_at(demand, kind, asked, now) - now)
 
     async def _poll(self, pod: Pod, *, known_version: str, wait_seconds: float, quiet_seconds: float = 0.0) -> Demand:
         return await self._context.schedulers.demand(
@@ -194,18 +206,20 @@ class DemandFeed:
         """Reserve a poll of this cluster's after this answer; when it may be made."""
         return self._limiter.reserve(now, 1 + demand.answer_bytes / _BYTES_PER_POLL)
 
-    def _next_poll_at(self, demand: Demand, now: float, *, urgent: bool) -> float:
-        """When to poll again after this answer, fairly among all clusters, and how long that poll is a quiet one.
+    def _next_poll_at(self, demand: Demand, kind: _Answer, asked: float, now: float) -> float:
+        """When to poll again after this answer, fairly among all clusters, and until when those polls are quiet ones.
 
-        A scheduler is polled at once, for what is urgent; one that answered a quiet poll with counts, since its preload
-        is older or it is hostile, once its counts may be read again.
+        A scheduler is polled at once: by a quiet poll, where its counts were just read. It waits for its share of all
+        answers where it has many of them: urgent ones, or counts before their turn, as an older preload or a hostile
+        scheduler gives.
         """
         at = self._reserve_poll(demand, now)
-        if urgent:
-            return max(at, self._context.urgent_limiter.reserve(self._namespace, now))
-        broke_quiet = now < self._quiet_until
-        self._quiet_until = self._context.counts_limiter.reserve(self._namespace, now)
-        return max(at, self._quiet_until) if broke_quiet else at
+        if kind is _Answer.COUNTS and now >= self._quiet_until - _EARLY_SECONDS:
+            self._quiet_until = self._context.counts_limiter.reserve(self._namespace, now)
+            return at
+        if kind is _Answer.KNOWN and now >= asked + _WAIT_SECONDS - _EARLY_SECONDS:
+            return at
+        return max(at, self._context.answers_limiter.reserve(self._namespace, now))
 
     def _task_failed(self, why: str, seconds: float) -> None:
         """Report a defect of ours; sizes stay until the next answer."""
@@ -213,8 +227,8 @@ class DemandFeed:
         self._reason, self._is_broken = f"the operator failed to listen ({why}); tried again in {seconds:g} s", True
         self._on_change()
 
-    def _update(self, demand: Demand) -> bool:
-        """Take this answer; whether it was urgent."""
+    def _update(self, demand: Demand) -> _Answer:
+        """Take this answer."""
         now = self._context.clock()
         if self.demand is None or self.demand.scheduler_id != demand.scheduler_id:
             self.scheduler_since = now
@@ -227,9 +241,10 @@ class DemandFeed:
             is_new = urgent = True
         self.demand, self.demand_at, self._reason, self._is_logged = demand, now, "", False
         self.unavailable = self._is_broken = False  # its preload may come up a moment after its HTTP server
-        if is_new:
-            self._on_change(urgent=urgent)
-        return urgent
+        if not is_new:
+            return _Answer.KNOWN
+        self._on_change(urgent=urgent)
+        return _Answer.URGENT if urgent else _Answer.COUNTS
 
     def _poll_failed(self, error: SchedulerError) -> None:
         known = self.demand is not None

@@ -53,11 +53,11 @@ class ClusterLoop:
         self._context = context
         self._timer: asyncio.TimerHandle | None = None
         metadata = body["metadata"]
-        self._namespace = metadata["namespace"]
-        self._owner = owner_key(self._namespace, metadata["uid"])
+        namespace = metadata["namespace"]
+        self._owner = owner_key(namespace, metadata["uid"])
         self._copy = ResourceCopy(context, body)
         self.mirror = Mirror(context, definitions)
-        cluster = Identity(metadata["name"], self._namespace, metadata["uid"])
+        cluster = Identity(metadata["name"], namespace, metadata["uid"])
         self.record = ClusterRecord(context, cluster, str(metadata.get("creationTimestamp", "")))
         self._reconciler = Reconciler(context, self._copy, self.mirror, _Waker(self), self.record)
         report = self._reconciler.report_defect
