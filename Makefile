@@ -7,7 +7,7 @@ UV := .venv/bin/uv
 STAMP := .venv/.locked-$(shell cat requirements/dev.lock pyproject.toml | sha256sum | cut -c1-12)
 COMPILE := $(abspath $(UV)) pip compile --quiet --python-version 3.11 --generate-hashes --no-header
 CHECKED := operator local images benchmarks charts docs/modules.py examples tests
-# Needs no cluster, no server, no network and no program of ours that has to start.
+# Needs no cluster, no server and no network, and waits for the start of few programs.
 FAST := -m "not api and not dask and not e2e and not registry and not browser and not program"
 # A file's tests stay together: they share what they start. The real cluster is one, so its tests are no part of this.
 # Half of the time they wait: three at a time are fast on two CPUs, and still get what they need to be in time.
@@ -74,7 +74,7 @@ lint: setup ## ruff, mypy strict, import contracts, sizes of files and rooms
 	@.venv/bin/lint-imports --no-logo 2>/dev/null || .venv/bin/lint-imports
 	@$(PY) -m pytest -q --no-header tests/docs/test_architecture.py
 
-test-fast: setup ## what needs no cluster, no server and no start of a program
+test-fast: setup ## what needs no cluster and no server, in a minute or two
 	@$(PY) -m pytest -q $(FAST) $(SIDE_BY_SIDE)
 
 test: machine setup ## everything: lint, unit, API server, chart, real schedulers, the real cluster
