@@ -64,9 +64,12 @@ async def test_three_in_a_row_are_told_with_the_words_and_a_success_ends_it(star
     assert row["sick"].startswith("3 tasks in a row failed")
     assert "cudaErrorIllegalAddress" in row["sick"]
     assert row["tasks_done"] == 3
+    edges = cluster.preload.watch
+    await until(lambda: edges._edges["sick"] == {gpu.address}, "it is an edge, which answers quiet polls, too")
     await run(cluster, "")
     row = await cluster.row(gpu)
     assert (row["sick"], row["tasks_done"]) == ("", 4)
+    await until(lambda: not edges._edges["sick"])
 
 
 async def test_a_success_in_between_begins_anew_and_another_error_does_not(start):

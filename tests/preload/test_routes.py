@@ -227,21 +227,31 @@ async def test_a_quiet_poll_is_answered_by_many_more_tasks_though_a_worker_takes
     del waiting
 
 
-async def test_a_quiet_poll_is_answered_by_a_gpu_that_becomes_busy_and_not_by_another_worker(start):
-    cluster = await start()
-    await cluster.add("cpu-0")
-    gpu = await cluster.add("gpu-0")
-    busy = [cluster.client.submit(hold, "busy", key=f"{n}", workers=[gpu.address], resources=GPU) for n in range(1)]
-    await until(lambda: cluster.scheduler.total_occupancy)
-    quiet = await poll(cluster, await quiet_version(cluster), quiet=50)
+@pytest.mark.parametrize(("pool", "resources", "answers"), [("gpu", GPU, True), ("cpu", None, False)])
+async def test_a_quiet_poll_is_answered_by_a_gpu_that_becomes_idle_and_by_no_other_worker(
+    start, pool, resources, answers
+):
     from distributed import Event
 
-    assert await cluster.client.submit(inc, 1, key="plain") == 2
-    await Event("busy", client=cluster.client).set()
-    answer = await asyncio.wait_for(quiet, 20)
-    assert cluster.preload.watch._edges["busy GPUs"] in ({gpu.address}, frozenset())
-    assert answer["workers"]
-    await cluster.client.gather(busy)
+    cluster = await start()
+    workers = [await cluster.add(f"{pool}-{number}") for number in range(2)]
+    tasks = [
+        cluster.client.submit(hold, f"busy-{number}", workers=[worker.address], resources=resources)
+        for number, worker in enumerate(workers)
+    ]
+    await until(lambda: all(cluster.scheduler.workers[worker.address].processing for worker in workers))
+    seen = await quiet_version(cluster)
+    quiet, plain = await poll(cluster, seen, quiet=50), await poll(cluster, seen)
+    await Event("busy-0", client=cluster.client).set()  # one task less is no edge of its kind
+    assert [row["own"] for row in (await plain)["workers"]] == [0, 1]
+    if answers:
+        assert [row["own"] for row in (await asyncio.wait_for(quiet, 20))["workers"]] == [0, 1]
+    else:
+        await asyncio.sleep(0.1)  # for an answer that should not come
+        assert not quiet.done()
+        quiet.cancel()
+    await Event("busy-1", client=cluster.client).set()
+    await cluster.client.gather(tasks)
 
 
 async def test_a_quiet_poll_is_answered_at_its_quiet_end_with_what_changed_meanwhile(start):

@@ -443,3 +443,12 @@ async def test_another_scheduler_is_not_held_to_the_turn_of_the_one_before(crowd
     await asyncio.sleep(0.01)
     assert scheduler.polls[-1][1] == 0
     scheduler.feed.stop()
+
+
+async def test_a_namespace_may_have_its_burst_however_many_others_there_are():
+    limiter = FairRateLimiter(100.0, 20.0)
+    for number in range(50):
+        for _ in range(5):
+            limiter.reserve(f"another-{number}", 0.0)
+    assert [limiter.reserve("default", 0.0) for _ in range(20)] == [0.0] * 20
+    assert limiter.reserve("default", 0.0) == pytest.approx(51 / 100), "and then its share"

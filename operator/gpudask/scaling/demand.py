@@ -411,6 +411,7 @@ def is_urgent(before: Demand, now: Demand) -> bool:
     """True if a pass is due at once. Counts that move with every task can wait for a moment.
 
     It is where there are much more tasks, or none any more, or workers came, went, or are further on their way out.
+    What is urgent here has to be so for quiet polls, too (preload/watch.py): else it is heard late.
     """
     return (
         _of_scheduler(before) != _of_scheduler(now)
