@@ -161,7 +161,7 @@ def install(
     default_image: Annotated[str, typer.Option(help="With --image: the image of clusters that name none.")] = "",
     name: Name = "default",
 ) -> None:
-    """Install the operator with its chart; without --image, build all images and put them on the local nodes first.
+    """Install the operator with its chart; without --image, build its image and Dask's for the local nodes first.
 
     With --image it installs on the cluster of $KUBECONFIG, by the kubectl and helm that are on PATH.
     """

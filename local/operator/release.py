@@ -8,7 +8,7 @@ from pathlib import Path
 from local.clusters.cluster import Cluster
 from local.host.commands import run
 from local.host.progress import Steps
-from local.images.build import IMAGE_NAMES, build_images
+from local.images.build import build_images
 from local.layout import REPOSITORY
 
 NAMESPACE = "gpudask-system"
@@ -23,16 +23,15 @@ _CHART = REPOSITORY / "charts" / "gpudask"
 
 
 def install_checkout(cluster: Cluster, steps: Steps) -> str:
-    """Build all images of this checkout, put them on a local cluster's nodes and install the operator; its image.
+    """Build the operator's and Dask's image of this checkout, put them on the nodes, and install; the operator's image.
 
     Raises:
         LocalClusterError: as `install_operator`, and where an image cannot be built.
     """
-    images = dict(zip(IMAGE_NAMES, build_images(list(IMAGE_NAMES), cluster.images, steps), strict=True))
+    operator, dask = build_images(["operator", "dask"], cluster.images, steps)
     with steps.step("Installing the operator"):
-        default = f"defaults.image={images['dask']}"
-        install_operator(cluster.layout.commands, cluster.kubeconfig, images["operator"], default)
-    return images["operator"]
+        install_operator(cluster.layout.commands, cluster.kubeconfig, operator, f"defaults.image={dask}")
+    return operator
 
 
 def install_operator(commands: Path, kubeconfig: Path, image: str, *settings: str) -> None:

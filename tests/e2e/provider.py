@@ -23,6 +23,7 @@ from local.errors import LocalClusterError
 from local.host.lock import exclusive
 from local.host.progress import QUIET, Steps
 from local.layout import Layout
+from local.images.build import build_images
 from local.operator.release import EVERYTHING, Tools, install_checkout, install_operator
 from local.programs.binaries import find_commands
 from tests.kubectl import Kubectl
@@ -105,6 +106,7 @@ class LocalProvider:
     def start(self) -> str:
         self._cluster = Cluster.up("default", steps=Steps())
         with _one_at_a_time():
+            build_images(["dask-cpu"], self._cluster.images, Steps())  # a rollout's other image
             return install_checkout(self._cluster, Steps())
 
     def install(self, image: str, *settings: str) -> None:
