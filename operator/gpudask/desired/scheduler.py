@@ -82,7 +82,9 @@ def scheduler_pod(cluster: Cluster, name: str, preload: str) -> Json:
     ]
     whole = pod.with_templates(rendered, cluster.spec.template, section.template)
     preloaded = {"DASK_DISTRIBUTED__SCHEDULER__PRELOAD": json.dumps([f"{_PRELOAD}/{ENTRY}"])}
-    return disruption.with_shutdown_delay(pod.with_variables(whole, arguments, preloaded))
+    whole = pod.with_variables(whole, arguments, preloaded)
+    pod.add_scripts(whole, arguments, section.extra_args)
+    return disruption.with_shutdown_delay(whole)
 
 
 def _arguments(cluster: Cluster) -> list[str]:
