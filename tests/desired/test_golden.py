@@ -12,7 +12,7 @@ from gpudask.api.resource import Cluster, parse
 from gpudask.desired import network, preload, scheduler
 from gpudask.desired.scheduler import scheduler_pod
 from gpudask.desired.workers import worker_pod
-from gpudask.launcher.script import dashboard, one_process
+from gpudask.launcher.script import one_process
 from gpudask.planning.scheduler import with_default_image
 from tests.builders import a_cluster, a_pool
 
@@ -26,12 +26,9 @@ class Plain(yaml.SafeDumper):
         return True
 
 
-SCRIPTS = {text(): f"(operator/gpudask/launcher/{text.__name__}.py)" for text in (one_process, dashboard)}
-
-
 def of_text(dumper: Plain, text: str) -> yaml.Node:
-    """A string, but for the launcher's texts, which are their modules'."""
-    return dumper.represent_str(SCRIPTS.get(text, text))
+    """A string, but for the launcher's text, which is its module's."""
+    return dumper.represent_str("(operator/gpudask/launcher/one_process.py)" if text == one_process() else text)
 
 
 Plain.add_representer(str, of_text)

@@ -17,12 +17,11 @@ from gpudask.api.resource import CLUSTER_NAME
 from gpudask.desired import names
 from gpudask.desired.scheduler import scheduler_pod
 from gpudask.desired.workers import worker_pod
-from gpudask.launcher.script import dashboard, one_process
+from gpudask.launcher.script import one_process
 from tests.builders import a_cluster, a_pool
 from tests.eventually import eventually
 from tests.kubectl import Kubectl
 
-WHEN_ASKED = ["--no-dashboard", "--preload", dashboard()]
 clusters = st.from_regex(CLUSTER_NAME, fullmatch=True).filter(lambda name: len(name) <= 35)
 clusters |= st.sampled_from(["a", "a-b", "a-b-worker-1", "a-scheduler", "a-b-scheduler", "a-token"])
 pools = st.from_regex(POOL_NAME, fullmatch=True) | st.sampled_from(["b", "worker", "token", "preload"])
@@ -113,7 +112,7 @@ def test_a_gpu_pod_gets_its_devices_nodes_and_launcher():
     assert of(pod)["resources"]["limits"]["nvidia.com/mig-1g.10gb"] == "2"
     assert pod["spec"]["nodeSelector"] == {"nvidia.com/gpu.present": "true"}
     assert {item["key"] for item in pod["spec"]["tolerations"]} == {"nvidia.com/gpu", "nvidia.com/mig-1g.10gb"}
-    assert of(pod)["args"][-5:] == ["--resources", "GPU=1", *WHEN_ASKED]
+    assert of(pod)["args"][-2:] == ["--resources", "GPU=1"]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +131,7 @@ def test_what_a_pool_says_of_its_gpus_memory_and_modules_is_told_to_dask_cuda(
     field: str, value: Any, options: list[str]
 ):
     pod = worker(pools=[a_pool("gpu", gpu={field: value, "count": 2}, extraArgs=["--last"])])
-    assert of(pod)["args"][-6:] == [*options, *WHEN_ASKED, "--last"]
+    assert of(pod)["args"][-3:] == [*options, "--last"]
 
 
 READ_ONLY = {"name": "dask", "securityContext": {"readOnlyRootFilesystem": True}}
@@ -155,37 +154,9 @@ TEMPORARY = {"volumeMounts": [{"name": "scratch", "mountPath": "/tmp"}]}  # noqa
 def test_the_worker_of_a_pods_only_device_runs_without_a_nanny(gpu: Json, container: Json, in_one_process: bool):
     template = {"spec": {"containers": [container]}} if container else {}
     pod = worker(pools=[a_pool("gpu", gpu=gpu, extraArgs=["--rmm-async"], template=template)])
-    ours = ["--preload", one_process(), *WHEN_ASKED, "--rmm-async"]
-    assert (of(pod)["args"][-6:] == ours) == in_one_process
+    ours = ["--preload", one_process(), "--rmm-async"]
+    assert (of(pod)["args"][-3:] == ours) == in_one_process
     assert (one_process() in of(pod)["args"]) == in_one_process
-
-
-@pytest.mark.parametrize(
-    ("extra", "container", "is_when_asked"),
-    [
-        pytest.param(["--validate"], {}, True, id="by itself"),
-        pytest.param(["--dashboard"], {}, False, id="at the start, as the user says"),
-        pytest.param(["--no-dashboard"], {}, False, id="none, as the user says"),
-        pytest.param(["--dashboard-prefix", "/here"], {}, False, id="elsewhere"),
-        pytest.param(["--jupyter"], {}, False, id="beside Jupyter"),
-        pytest.param([], {"name": "dask", "args": ["sleep", "1"]}, False, id="arguments of a template"),
-        pytest.param([], READ_ONLY, False, id="nowhere to write a preload's text"),
-        pytest.param([], READ_ONLY | TEMPORARY, True, id="somewhere to write it"),
-    ],
-)
-def test_a_dashboard_is_imported_when_somebody_asks_for_it(extra: list[str], container: Json, is_when_asked: bool):
-    template = {"spec": {"containers": [container]}} if container else {}
-    given = {"extraArgs": extra, "template": template}
-    expected = [*WHEN_ASKED, *extra]
-    for pod in scheduler(scheduler=given), worker(pools=[a_pool("gpu", gpu={}, **given)]):
-        args = of(pod)["args"]
-        assert (args[-len(expected) :] == expected) == is_when_asked
-        assert (dashboard() in args) == is_when_asked
-
-
-def test_workers_without_dask_cuda_have_no_preload_of_ours_which_would_take_the_place_of_the_configurations():
-    for pod in worker(), worker(pools=[a_pool("gpu", gpu={"launcher": "dask"})]):
-        assert "--preload" not in of(pod)["args"]
 
 
 def test_every_pythons_strings_have_the_same_hash_and_nvidias_load_kernels_when_they_are_used():

@@ -65,6 +65,11 @@ def processes(dask_worker: Any) -> dict[str, Any]:
     return {"children": len(children), "nanny": dask_worker.nanny, "parent": os.getppid()}
 
 
+def modules(*names: str) -> list[str]:
+    """Which of these are imported."""
+    return [name for name in names if name in sys.modules]
+
+
 def early(dask_worker: Any) -> Any:
     """What a preload of the user's left."""
     return dask_worker.early
@@ -78,3 +83,9 @@ def driver_calls() -> list[tuple[str, str]]:
 def addresses(name: str, dask_scheduler: Any) -> list[str]:
     """Of the scheduler's workers whose names begin so."""
     return [row.address for row in dask_scheduler.workers.values() if str(row.name).startswith(name)]
+
+
+def dashboard_port(dask_scheduler: Any) -> int:
+    """Of the scheduler's only worker."""
+    [row] = dask_scheduler.workers.values()
+    return int(row.services["dashboard"])

@@ -10,6 +10,8 @@ import os
 import signal
 import socket
 import subprocess
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -181,7 +183,7 @@ def test_a_preload_of_the_users_runs_in_it(image: Image):
 @pytest.mark.parametrize(
     ("known", "unknown", "said"),
     [
-        ("'nanny', 'preload_argv'", "'nanny', 'else'", "Worker takes no else"),
+        ("'nanny', 'dashboard'", "'nanny', 'else'", "Worker takes no else"),
         ("distributed.core import Status", "distributed.core import Nothing as Status", "cannot import name"),
         ("given['plugins']", "given['nothing']", "KeyError: 'nothing'"),
         ("nanny.instantiate()", "nanny.nothing()", "no attribute 'nothing'"),
@@ -236,6 +238,27 @@ def test_a_module_that_is_missing_ends_it_and_is_named_at_the_end_of_its_log(ima
     with image.worker("ours", *options, environment=STAND_IN, preload=one_process()) as worker:
         assert worker.ended() == 1
         assert "ModuleNotFoundError: No module named 'no_such_module'" in worker.said[-2048:]
+
+
+def test_bokeh_is_imported_after_the_workers_start_and_its_pages_are_there_then(image: Image):
+    text, go = one_process(), image.folder / "go"
+    moment = "await asyncio.sleep(DASHBOARD_SECONDS)"
+    assert moment in text
+    text = text.replace(moment, f"while not os.path.exists({str(go)!r}): await asyncio.sleep(0.1)")
+    with image.worker("ours", environment=STAND_IN, preload=text) as worker:
+        assert worker.registered().run(described.modules, "bokeh") == []
+        go.touch()
+        port = image.client.run_on_scheduler(described.dashboard_port)
+        page = f"http://127.0.0.1:{port}/status"
+        eventually(lambda: answers(page), "its page is there", show=lambda: worker.said)
+
+
+def answers(page: str) -> bool:
+    try:
+        with urllib.request.urlopen(page) as answer:  # noqa: S310 - its own page
+            return answer.status == 200
+    except urllib.error.HTTPError:
+        return False
 
 
 DRIVER = """

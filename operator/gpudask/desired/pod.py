@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from gpudask.api import Json, resource
 from gpudask.api.pod_template import EnvVar, ResourceList, Template, without_reserved
 from gpudask.api.resource import Cluster
 from gpudask.desired.strategic_merge import merge_pod
-from gpudask.launcher import script
 
 MAIN_CONTAINER = "dask"
 # The node label that GPU feature discovery sets; pods without GPUs prefer other nodes.
@@ -23,9 +21,6 @@ _PLAIN_KEY = re.compile(r"[a-z0-9]+(?:[-_][a-z0-9]+)*")
 _LONGEST_LOOKED_INTO = 1000  # characters
 # Strings that Dask reads as None, False and True.
 _CONSTANTS = ("none", "null", "false", "true")
-_TEMPORARY = "/tmp"  # noqa: S108 - in pods
-# Arguments that say what dashboard there is, or put something else beside it.
-_OF_THE_DASHBOARD = ("--dashboard", "--no-dashboard", "--jupyter")
 
 
 def labels(cluster: Cluster, component: str) -> dict[str, str]:
@@ -135,32 +130,6 @@ def with_variables(pod: Json, arguments: list[str], variables: dict[str, str]) -
             more = [{"name": name, "value": value} for name, value in variables.items() if name not in known]
             container["env"] = [*env, *more]
     return pod
-
-
-def add_scripts(whole: Json, arguments: list[str], extra: Sequence[str], *texts: str) -> None:
-    """Have Dask's command run `texts`, and import the dashboard's pages when somebody asks for one.
-
-    `arguments`: the command, which ends with the user's `extra` ones: where these say something of the dashboard, it is
-    as they say. Dask writes a preload's text into a temporary file: where a pod can write none, or a template has
-    arguments of its own, the command stays as it is.
-    """
-    found = (item for item in whole["spec"].get("containers") or () if item["name"] == MAIN_CONTAINER)
-    container: Json = next(found, {})
-    if container.get("args") != arguments or not _can_write_temporary(container):
-        return
-    end = len(arguments) - len(extra)
-    added = [word for text in texts for word in ("--preload", text)]
-    if not any(word.startswith(_OF_THE_DASHBOARD) for word in extra):
-        added += ["--no-dashboard", "--preload", script.dashboard()]
-    container["args"] = [*arguments[:end], *added, *arguments[end:]]
-
-
-def _can_write_temporary(container: Json) -> bool:
-    """Whether a container's root file system is writable, or something of its own is mounted at /tmp."""
-    context, mounts = container.get("securityContext"), container.get("volumeMounts")
-    is_read_only = isinstance(context, dict) and bool(context.get("readOnlyRootFilesystem"))
-    places = [item.get("mountPath") for item in mounts if isinstance(item, dict)] if isinstance(mounts, list) else []
-    return not is_read_only or _TEMPORARY in places
 
 
 def _partial(template: Template) -> Json:

@@ -82,9 +82,7 @@ def scheduler_pod(cluster: Cluster, name: str, preload: str) -> Json:
     ]
     whole = pod.with_templates(rendered, cluster.spec.template, section.template)
     preloaded = {"DASK_DISTRIBUTED__SCHEDULER__PRELOAD": json.dumps([f"{_PRELOAD}/{ENTRY}"])}
-    whole = pod.with_variables(whole, arguments, preloaded)
-    pod.add_scripts(whole, arguments, section.extra_args)
-    return disruption.with_shutdown_delay(whole)
+    return disruption.with_shutdown_delay(pod.with_variables(whole, arguments, preloaded))
 
 
 def _arguments(cluster: Cluster) -> list[str]:

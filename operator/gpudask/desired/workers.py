@@ -13,7 +13,7 @@ from gpudask.api.pool import Pool
 from gpudask.api.resource import Cluster
 from gpudask.desired import disruption, names, pod, spec_hash
 from gpudask.desired.spec_hash import Memo
-from gpudask.launcher import script
+from gpudask.launcher.script import one_process
 
 # What stands for a pod's name, and for that of its workers, in what the pods of a pool have in common. No object of
 # Kubernetes has a NUL in it.
@@ -35,6 +35,7 @@ _CACHES_OF_KERNELS = {
     "CUDA_CACHE_PATH": f"{_KERNELS}/cuda",
     "NUMBA_CACHE_DIR": f"{_KERNELS}/numba",
 }
+_TEMPORARY = "/tmp"  # noqa: S108 - in pods
 
 
 def worker_pod(cluster: Cluster, pool: Pool, index: int, nonce: str) -> Json:
@@ -112,10 +113,8 @@ def _render(cluster: Cluster, pool: Pool) -> Json:
         _mount(rendered["spec"], {"name": "gpudask-kernels", "hostPath": directory}, _KERNELS)
     whole = pod.with_templates(rendered, cluster.spec.template, pool.template)
     whole = pod.with_variables(whole, arguments, _variables(cluster, pool))
-    # Any preload takes the place of those in Dask's configuration: workers of dask-cuda have one of its own anyway.
-    if pool.gpu is not None and pool.gpu.is_of_dask_cuda:
-        texts = [script.one_process()] if pool.gpu.is_one_process else []
-        pod.add_scripts(whole, arguments, pool.extra_args, *texts)
+    if pool.gpu is not None and pool.gpu.is_one_process:
+        _run_in_one_process(whole, arguments, before=pool.extra_args)
     return disruption.with_drain_hook(whole, addresses.scheduler_host(cluster.name, cluster.namespace), _DASK_NAME)
 
 
@@ -151,6 +150,27 @@ def _variables(cluster: Cluster, pool: Pool) -> dict[str, str]:
     if pool.offered_resources:
         found["DASK_DISTRIBUTED__WORKER__RESOURCES"] = json.dumps(pool.offered_resources, sort_keys=True)
     return found
+
+
+def _run_in_one_process(whole: Json, arguments: list[str], before: Sequence[str]) -> None:
+    """Have `dask cuda worker` run the pod's worker in its own process; `before`: the end of its `arguments`.
+
+    Dask writes a preload's text into a temporary file: where a pod can write none, or a template has arguments of its
+    own, the command stays as it is.
+    """
+    found = (item for item in whole["spec"].get("containers") or () if item["name"] == pod.MAIN_CONTAINER)
+    container: Json = next(found, {})
+    if container.get("args") == arguments and _can_write_temporary(container):
+        end = len(arguments) - len(before)
+        container["args"] = [*arguments[:end], "--preload", one_process(), *arguments[end:]]
+
+
+def _can_write_temporary(container: Json) -> bool:
+    """Whether a container's root file system is writable, or something of its own is mounted at /tmp."""
+    context, mounts = container.get("securityContext"), container.get("volumeMounts")
+    is_read_only = isinstance(context, dict) and bool(context.get("readOnlyRootFilesystem"))
+    places = [item.get("mountPath") for item in mounts if isinstance(item, dict)] if isinstance(mounts, list) else []
+    return not is_read_only or _TEMPORARY in places
 
 
 def _device_options(gpu: Gpu) -> list[str]:

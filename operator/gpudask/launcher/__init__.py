@@ -1,6 +1,5 @@
-"""How the processes of pods start: `dask cuda worker` in one process, and dashboards when somebody asks for them.
+"""The launcher of workers in pods of one GPU: `dask cuda worker` in one process (docs/adr/0048-one-process.md).
 
-`one_process` and `dashboard` run in those pods, in any image: they know the standard library, distributed and
-dask_cuda, and nothing of this package. The operator never imports them, but writes their texts into command lines:
-`script`. Why: docs/adr/0048-one-process.md and docs/adr/0062-dashboards-when-asked.md.
+`one_process` runs in those pods, in any image: it knows the standard library, distributed and dask_cuda, and nothing of
+this package. The operator never imports it, but writes its text into their command line: `script`.
 """

@@ -6,13 +6,14 @@ That nanny is made all the same, and asked what it would tell its worker; it is 
 was when this was written, it is, and a line in the log says why: a worker with a nanny is slower to start, and works.
 
 The device's context is made by the driver in a thread, beside imports and the worker's start. What nobody has asked for
-yet is put off: cuDF, which a plugin of dask-cuda imports to set two options.
+yet is put off until the worker is registered: cuDF, which a plugin of dask-cuda imports to set two options, and Bokeh.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
+import importlib
 import inspect
 import logging
 import multiprocessing
@@ -33,6 +34,8 @@ from distributed.worker import Worker
 # In the text of this preload, and in no other.
 MARK = "gpudask: the worker in one process"
 CREATE_CONTEXT = "--create-cuda-context"
+# After the worker was registered: its first task comes first.
+DASHBOARD_SECONDS = 5.0
 # Of what a nanny is given to close, it gives its worker so much.
 _WORKERS_SHARE = 0.8
 _TOLD = ("worker_kwargs", "worker", "env", "config")
@@ -111,7 +114,7 @@ class OneProcess:
         try:
             told = await told_by(self._nanny)
             given = told["worker_kwargs"]
-            changed: dict[str, Any] = {"nanny": None, "plugins": with_lazy_cudf(given["plugins"])}
+            changed: dict[str, Any] = {"nanny": None, "dashboard": False, "plugins": with_lazy_cudf(given["plugins"])}
             if self._context is not None:
                 changed["preload_argv"] = without(CREATE_CONTEXT, given["preload_argv"])
         except Exception:
@@ -131,6 +134,8 @@ class OneProcess:
             raise cause from None
         if self._context is not None:
             self._tasks.append(asyncio.create_task(self._context.use()))
+        if given.get("dashboard"):
+            self._tasks.append(asyncio.create_task(add_dashboard(self._running)))
         return self
 
 
@@ -159,6 +164,17 @@ async def told_by(nanny: Any) -> dict[str, Any]:
     finally:
         module.WorkerProcess = real
     return {name: told[name] for name in _TOLD}
+
+
+async def add_dashboard(worker: Any) -> None:
+    """Add the worker's dashboard, a little after its start; without Bokeh there is none."""
+    await asyncio.sleep(DASHBOARD_SECONDS)
+    name = "distributed.dashboard.worker"
+    try:
+        pages = await asyncio.get_running_loop().run_in_executor(None, importlib.import_module, name)
+    except ImportError:
+        return
+    pages.connect(worker.http_application, worker.http_server, worker, prefix=worker._http_prefix)  # noqa: SLF001
 
 
 def without(word: str, words: Any) -> list[str]:
@@ -201,7 +217,7 @@ def why_not() -> str:
     wanted = {
         nannies.Nanny: {"env", "config", "preload", "preload_argv", "worker_class"},
         nannies.WorkerProcess: set(_TOLD),
-        Worker: {"nanny", "preload_argv", "plugins"},
+        Worker: {"nanny", "dashboard", "preload_argv", "plugins"},
         dask_cuda.plugins.CUDFSetup: {"spill", "spill_stats"},
     }
     for made, names in wanted.items():

@@ -1,4 +1,4 @@
-"""The texts that pods get of `one_process` and `dashboard`, as arguments of their command."""
+"""The text that pods get of `one_process`, as an argument of their command."""
 
 from __future__ import annotations
 
@@ -9,36 +9,22 @@ from pathlib import Path
 # Dask's command ends where a preload fails, an import of what a release does not have, for instance: so nothing may.
 _GUARDED = """\
 try:
-    pass
+    install()
 except Exception:
     import logging
-    logging.getLogger("distributed").exception({otherwise!r})
+    logging.getLogger("distributed").exception("The worker gets a process of its own, and a nanny")
 """
 _DOCUMENTED = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @functools.cache
 def one_process() -> str:
-    """The text of `one_process`, some 6 KB: `dask cuda worker` runs its worker in the command's own process."""
-    return _script("one_process", "install()", otherwise="The worker gets a process of its own, and a nanny")
-
-
-@functools.cache
-def dashboard() -> str:
-    """The text of `dashboard`, some 2 KB: for a scheduler or worker without a dashboard, which gets one when asked."""
-    return _script("dashboard", "", otherwise="There is no dashboard")
-
-
-def _script(module: str, call: str, *, otherwise: str) -> str:
-    """The text of a module as a preload that never fails, without docstrings and comments; at its end `call`.
-
-    `otherwise`: what the log says where it fails.
-    """
-    source = ast.parse(Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8"))
+    """The text of `one_process` as a preload that never fails, without docstrings and comments: some 6 KB."""
+    source = ast.parse(Path(__file__).with_name("one_process.py").read_text(encoding="utf-8"))
     body = [node for node in source.body if not (isinstance(node, ast.ImportFrom) and node.module == "__future__")]
-    (guarded,) = ast.parse(_GUARDED.format(otherwise=otherwise)).body
+    (guarded,) = ast.parse(_GUARDED).body
     assert isinstance(guarded, ast.Try), "as it stands above"
-    guarded.body = [*body[1:], *ast.parse(call).body]
+    guarded.body[:0] = body[1:]
     return ast.unparse(_Bare().visit(ast.Module([guarded], [])))
 
 
