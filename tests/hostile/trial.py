@@ -68,7 +68,7 @@ class Trials:
         self._tell(f"calm: {self._calm}, limits {self._longest()}")
 
     async def rehearse(self, attacks: Sequence[Attack]) -> None:
-        """These attacks at once, for as long as a trial, and nobody looks: what a process ever needed it keeps in part."""
+        """These attacks at once, as long as in a trial, unwatched: what a process has ever needed it keeps in part."""
         self._count += 1
         answers = {cluster: text for attack in attacks for cluster, text in attack.schedulers.items()}
         async with self._platform.attackers_namespace(self._count, answers) as theirs:
