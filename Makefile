@@ -88,6 +88,7 @@ test-without-cluster: setup # a part of test
 test-cluster: setup # a part of test
 	@$(PY) -m local up
 	@$(PY) -m local install
+	@$(PY) -m local images dask-cpu # of one test: built here, and not within that test's time
 
 test-on-cluster: setup # a part of test
 	@$(PY) -m pytest -m "e2e and alone and not quiet" --durations=20 tests/e2e

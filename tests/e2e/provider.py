@@ -22,8 +22,8 @@ from local.demo.overlay import IMAGE
 from local.errors import LocalClusterError
 from local.host.lock import exclusive
 from local.host.progress import QUIET, Steps
-from local.layout import Layout
 from local.images.build import build_images
+from local.layout import Layout
 from local.operator.release import EVERYTHING, Tools, install_checkout, install_operator
 from local.programs.binaries import find_commands
 from tests.kubectl import Kubectl

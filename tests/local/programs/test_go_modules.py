@@ -26,4 +26,5 @@ def test_a_program_is_built_with_the_versions_of_kubernetes(program: str):
     kubernetes, theirs = versions("kubernetes"), versions(program)
     shared = theirs.keys() & kubernetes.keys()
     assert "k8s.io/client-go" in shared
-    assert {module: theirs[module] for module in shared} == {module: kubernetes[module] for module in shared}
+    other = {module: kubernetes[module] for module in shared if theirs[module] != kubernetes[module]}
+    assert other == {}, f"in {program}/go.mod, require or replace these at Kubernetes' versions, and tidy it"
