@@ -14,7 +14,9 @@ from tests.orders.api_server import PODS, Event, SlowApiServer, wall
 from tests.virtual_time import now
 
 # What grows by itself while pods hold GPUs, or says of what is held now why: a new operator learns that anew.
-COUNTED = frozenset({"countedAt", "podsKnownAt", "gpuSecondsHeld", "gpuSecondsUsed", "causes", "owners", "worked"})
+COUNTED = frozenset(
+    {"countedAt", "machineCountedAt", "podsKnownAt", "gpuSecondsHeld", "gpuSecondsUsed", "causes", "owners", "worked"}
+)
 _VERSIONED = COUNTED | {"resourceVersion"}
 # News of a pod that is gone has no stamp, and may be so late: a watch falls behind by eight seconds, and where a leader
 # ends before it hears of that, the next one takes half of the time until it counts.

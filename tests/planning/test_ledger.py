@@ -20,6 +20,7 @@ from gpudask.planning.ledger.causes import Gone, Holder, holders, holders_unplan
 from gpudask.planning.ledger.counting import Ledger, Seen, count
 from gpudask.planning.ledger.takeover import Arrival, inherit
 from gpudask.planning.ledger.totals import OTHERS, OWNERS, PoolCount
+from gpudask.planning.observed.clocks import Clocks
 from gpudask.planning.observed.observation import PoolMemory
 from gpudask.planning.observed.pods import Ended, Pod, Retirement
 from gpudask.planning.plan import plan
@@ -168,11 +169,13 @@ class Operator:
     def count(self, *, write: bool = True) -> Status:
         gone, self.gone = tuple(self.gone), []
         holders = tuple(self.pods.values())
-        seen = Seen(holders, self.now, self.says, self.heard_at, gone, ("gpu",), self.ahead, self.unanswered)
+        seen = Seen(
+            holders, self.now, self.says, self.heard_at, gone, ("gpu",), Clocks(self.ahead, self.ahead), self.unanswered
+        )
         seen, before = replace(seen, known_at=self.known_at), self.ledger
         self.ledger = inherit(seen, self.status) if before is None else count(seen, before)
         observation = a_row(self.pods)
-        counted = recount(observation, self.ledger, self.now + self.ahead)
+        counted = recount(observation, self.ledger)
         if write:
             self.status = counted
         return counted
@@ -671,7 +674,7 @@ def test_an_operator_that_saw_the_last_count_come_and_pods_go_needs_no_clock_but
     on.wait(10)
     gone, ledger = tuple(on.gone), on.ledger
     on.ahead += step
-    seen = Seen(tuple(on.pods.values()), on.now, None, 0.0, gone, ("gpu",), server_ahead=on.ahead)
+    seen = Seen(tuple(on.pods.values()), on.now, None, 0.0, gone, ("gpu",), clocks=Clocks(on.ahead))
     on.ledger = inherit(seen, on.status, came)
     counted = {cause: amount for cause, amount in on.ledger.of("gpu").seconds.items() if amount}
     assert counted == {Cause.SPARE: 4 + 20 + 20, Cause.STARTING: 6 + 10}
@@ -930,9 +933,9 @@ def test_what_removed_pools_held_stays_in_the_sum_however_many_there_were():
 
 def test_an_invalid_spec_loses_none_of_what_removed_pools_held():
     ledger = Ledger(NOW, {"": PoolCount({Cause.SPARE: 7.0})})
-    (row,) = recount(Status(), ledger, NOW).pools
+    (row,) = recount(Status(), ledger).pools
     assert (row.name, row.removed, row.gpu_seconds_held) == ("", True, 7.0)
-    assert recount(Status(pools=[row]), ledger, NOW).pools == [row]
+    assert recount(Status(pools=[row]), ledger).pools == [row]
 
 
 def test_the_owners_of_removed_pools_are_bounded_in_their_row_and_none_is_lost():

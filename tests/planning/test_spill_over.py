@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import a_pool
+from gpudask.planning.observed.clocks import Clocks
 from gpudask.planning.observed.observation import PoolMemory
 from gpudask.planning.observed.pods import Pod
 from gpudask.planning.actions import Plan
@@ -104,7 +105,7 @@ def test_a_size_set_by_hand_is_the_room_until_people_s_own_clock_says_that_it_is
     of = cluster(CPU, BIG, SMALL, overrides=[for_a_while])
     says = demand(tasks(2, seconds=800.0, GPU=1))
 
-    sizes = plan(seen(of, scheduler_pod(of), says=says, wall_ahead=wall_ahead)).pools
+    sizes = plan(seen(of, scheduler_pod(of), says=says, clocks=Clocks(wall_ahead=wall_ahead))).pools
 
     assert {name: sizes[name].size.pods for name in expected} == expected
 

@@ -21,8 +21,7 @@ from gpudask.clients.reflector import Reflector
 from gpudask.planning.observed.parser import parse_pod
 from gpudask.api.status import iso
 from gpudask.clients.reflector import Caches
-from gpudask.reconcile.context import Context
-from gpudask.reconcile.operator import merge_pods
+from gpudask.reconcile.context import Context, merge_pods
 from gpudask.reconcile.drift_repair import observe_owned
 from gpudask.mirror.sync import Mirror
 from gpudask.reconcile.reconciler import Reconciler

@@ -21,12 +21,14 @@ def main() -> int:
     parser.add_argument(
         "--outages", action="store_true", help="where the API server hangs it works for nobody, and no pod changes"
     )
+    parser.add_argument("--clock-is-set", action="store_true", help="somebody sets the API server's clock")
     args = parser.parse_args()
+    options = {"outages": args.outages, "clock_is_set": args.clock_is_set}
     if args.show is not None:
-        return _show(args.show, outages=args.outages)
+        return _show(args.show, **options)
     wrong, gap = 0, 0.0
     for seed in range(args.seed, args.seed + args.histories):
-        outcome = play(seed, outages=args.outages)
+        outcome = play(seed, **options)
         gap += outcome.gap
         if outcome.wrong:
             wrong += 1
@@ -36,8 +38,8 @@ def main() -> int:
     return 1 if wrong else 0
 
 
-def _show(seed: int, *, outages: bool) -> int:
-    outcome = play(seed, outages=outages)
+def _show(seed: int, **options: bool) -> int:
+    outcome = play(seed, **options)
     for text in outcome.told():
         print(text)
     print(f"{'WRONG' if outcome.wrong else 'right'} seed {seed}: {outcome.wrong or f'gap {100 * outcome.gap:.2f}%'}")

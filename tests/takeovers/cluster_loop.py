@@ -16,6 +16,7 @@ from gpudask.clients.errors import ApiError
 from gpudask.planning.ledger.causes import holders_unplanned
 from gpudask.planning.ledger.counting import Ledger, Seen, count
 from gpudask.planning.ledger.takeover import Arrival, inherit
+from gpudask.planning.observed.clocks import Clocks
 from gpudask.planning.observed.pods import Pod
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.loop_memory import OwnCount, PodEnds
@@ -119,14 +120,14 @@ class ClusterLoop:
         pods = tuple(self._at.pods.values())
         if self._copy.status_is_newer:
             self._adopt()
-        now, ahead = self._context.clock(), self._context.server_ahead()
+        now = self._context.clock()
         joined = [pod.dask_name for pod in pods]
         gone = self._ends.take(pods, self._at.pods.keys())
-        seen = Seen(holders_unplanned(pods, joined, {}), now, gone=gone, pools=(POOL,), server_ahead=ahead)
+        seen = Seen(holders_unplanned(pods, joined, {}), now, gone=gone, pools=(POOL,), clocks=self._context.clocks())
         unanswered_at, known_at = self._context.unanswered_at(), self._at.pods_known_at()
         counted = self._count(replace(seen, unanswered_at=unanswered_at, known_at=known_at))
         try:
-            soon = finished(self._writer.write_counters(self._copy.cluster(), counted, now + ahead))
+            soon = finished(self._writer.write_counters(self._copy.cluster(), counted))
         except ApiError as error:
             if error.conflict and self._refreshed():
                 return _AGAIN_SECONDS
@@ -189,9 +190,16 @@ class _Record:
 
 
 def a_context(
-    surroundings: Surroundings, api: object, supervisor: object, clock: Callable[[], float], ahead: Callable[[], float]
+    surroundings: Surroundings,
+    api: object,
+    supervisor: object,
+    clock: Callable[[], float],
+    clocks: Callable[[], Clocks],
 ) -> Context:
-    """What loops and the registry need of a context: the clocks, and the parts that are simulated."""
+    """What loops and the registry need of a context: the clocks, and the parts that are simulated.
+
+    `clocks`: the others beside `clock`.
+    """
 
     async def record(*_of: object, **_options: object) -> None:
         """No event is recorded."""
@@ -202,7 +210,8 @@ def a_context(
         api=api,
         supervisor=supervisor,
         clock=clock,
-        server_ahead=ahead,
+        clocks=clocks,
+        server_ahead=lambda: clocks().server_ahead,
         unanswered_at=surroundings.unanswered_at,
         knows=lambda _namespace: True,
         pods=SimpleNamespace(owned=lambda _key: nobody),

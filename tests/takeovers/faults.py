@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from random import Random
 
 from tests.takeovers.api_server import ApiServer
 from tests.takeovers.operators import Operator
@@ -14,6 +15,8 @@ _FROZEN_SECONDS, _HUNG_SECONDS = (5.0, 25.0), (3.0, 20.0)
 _BEHIND_SECONDS, _LOST_SECONDS, _REFUSED_SECONDS = (5.0, 15.0), (5.0, 15.0), (5.0, 20.0)
 _CUT_SECONDS = (0.2, 2.0, 10.0, 42.0)
 _EXPIRED_SECONDS = (0.2, 2.0, 8.0)  # until it can list
+# How far somebody sets the API server's clock, how soon after it was last right, and for how long.
+_SET_SECONDS, _RIGHT_SECONDS, _WRONG_SECONDS = (60.0, 3600.0), (5.0, 30.0), (5.0, 30.0)
 _LISTS = 0.5  # share of watches that list anew, where they need not
 
 
@@ -41,6 +44,19 @@ class Faults:
             self._annotate,
             self._spare,
         )
+
+    def set_clock(self, until: float) -> None:
+        """Have somebody set the API server's clock, and set it right again, over and over until a time."""
+        chance = Random(self._timeline.chance.random())  # noqa: S311 - no secret
+        at = 0.0
+        while True:
+            at += chance.uniform(*_RIGHT_SECONDS)
+            back = at + chance.uniform(*_WRONG_SECONDS)
+            if back > until:
+                return
+            self._set_at(at, chance.choice((-1, 1)) * chance.uniform(*_SET_SECONDS))
+            self._set_at(back, 0.0)
+            at = back
 
     def strike(self) -> None:
         """Do one, where it is time."""
@@ -135,6 +151,13 @@ class Faults:
 
     def _begin_in(self, operator: Operator, seconds: float) -> None:
         self._timeline.later(self._timeline.now + seconds, operator.revive)
+
+    def _set_at(self, at: float, seconds: float) -> None:
+        def set_now() -> None:
+            self._note(f"the API server's clock is {seconds:+.0f} s off")
+            self._timeline.server_set = seconds
+
+        self._timeline.later(at, set_now)
 
     def _until(self, between: tuple[float, float], what: str) -> float:
         return self._timeline.now + self._seconds(between, what)

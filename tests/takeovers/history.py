@@ -44,14 +44,19 @@ class Outcome:
                 last = line.error
 
 
-def play(seed: int, *, outages: bool = False) -> Outcome:
-    """Play the history of a seed, and judge it; `outages`: as `ApiServer`'s."""
+def play(seed: int, *, outages: bool = False, clock_is_set: bool = False) -> Outcome:
+    """Play the history of a seed, and judge it; `outages`: as `ApiServer`'s.
+
+    `clock_is_set`: somebody sets the API server's clock.
+    """
     timeline = Timeline(seed)
     server = ApiServer(timeline, outages=outages)
     oracle = Oracle(timeline, server)
     pods = Pods(timeline, server)
     operators = [Operator(name, timeline, server) for name in ("A", "B")]
     faults = Faults(timeline, server, operators)
+    if clock_is_set:
+        faults.set_clock(TROUBLE_SECONDS)
     with mock.patch.object(loop, "ClusterLoop", ClusterLoop):
         while timeline.now < TROUBLE_SECONDS + CALM_SECONDS:
             timeline.advance()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from gpudask.api import Json
 from gpudask.clients.clock import Clock
 from gpudask.clients.errors import ApiError
+from gpudask.planning.observed.clocks import Clocks
 from gpudask.reconcile.loop import Registry
 from tests.takeovers.api_server import ApiServer
 from tests.takeovers.cluster_loop import ClusterLoop, Surroundings, a_context
@@ -39,7 +40,7 @@ class Operator:
     def begin(self) -> None:
         """Start its process, where none runs."""
         chance, now = self._timeline.chance, self._timeline.now
-        off = chance.uniform(-_OFF_SECONDS, _OFF_SECONDS)
+        off = chance.uniform(-_OFF_SECONDS, _OFF_SECONDS) + self._timeline.server_set
         started = chance.uniform(0, _STARTED_WITHIN_SECONDS)
         self._ready_at = now + chance.uniform(*_START_SECONDS)
         self.is_alive, self.leads, self._is_synced = True, False, False
@@ -48,10 +49,10 @@ class Operator:
         self._observed: tuple[str, float] | None = None  # the lease as last seen, and when that came:
         self._observed_at = now
         clock = lambda: self._timeline.wall + off  # noqa: E731 - its type is known
-        ahead = lambda: _ESTIMATE_OFF_SECONDS - off  # noqa: E731 - its type is known
+        clocks = lambda: Clocks(self._timeline.server_set + _ESTIMATE_OFF_SECONDS - off, -off)  # noqa: E731 - as `clock`
         self.registry = Registry(lambda: self._timeline.now + started)
         self._answers = Clock(clock, clock)
-        self.pods = PodWatch(self._timeline, self._server, clock, ahead, self._answers.unanswered_at)
+        self.pods = PodWatch(self._timeline, self._server, clock, clocks, self._answers.unanswered_at)
         self.pods.on_gone, self.pods.on_change = self.registry.pod_gone, self._wake
         self.cluster = ClusterWatch(self._timeline, self._server, self.registry.cluster_changed)
         self._loop: ClusterLoop | None = None
@@ -65,7 +66,7 @@ class Operator:
             self._answers.unanswered_at,
             self._begun,
         )
-        self._context = a_context(surroundings, _Connection(self, self._server), self._supervisor, clock, ahead)
+        self._context = a_context(surroundings, _Connection(self, self._server), self._supervisor, clock, clocks)
 
     def kill(self) -> None:
         """End its process at once."""

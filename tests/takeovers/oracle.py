@@ -50,6 +50,7 @@ class Oracle:
         held = row.get("gpuSecondsHeld", 0.0) - row.get("gpuSecondsSurplus", 0.0)
         counted_at = epoch(status["countedAt"])
         assert counted_at is not None, "each count says up to when"
+        counted_at -= self._timeline.server_set
         lived = sum(each.gpu_seconds(counted_at)[1] for each in self._lifetimes.pods.values())
         text = f"{writer} wrote {held:.1f} GPU-seconds up to {counted_at - EPOCH:.1f}, {row.get('gpusHeld', 0)} GPUs"
         self._timeline.note(text, held - lived)

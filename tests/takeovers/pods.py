@@ -80,4 +80,4 @@ class Pods:
             self._server.put_pod("DELETED", replace(pod, delete_by=self._stamp()))  # without any grace
 
     def _stamp(self) -> float:
-        return float(int(self._timeline.wall))
+        return float(int(self._timeline.server_wall))

@@ -46,6 +46,18 @@ def test_it_counts_right_through_outages_of_the_api_server(seed: int):
     assert play(seed, outages=True).wrong == ""
 
 
+@pytest.mark.parametrize("seed", [seed for seed in range(24) if seed != 7])
+def test_it_counts_right_while_somebody_sets_the_api_servers_clock(seed: int):
+    """Not in seed 7: pods come and go while the clock is set, and the watch tells that once it is right again."""
+    assert play(seed, clock_is_set=True).wrong == ""
+
+
+def test_what_the_machine_says_of_a_counts_time_is_needed(monkeypatch: pytest.MonkeyPatch):
+    """Seed 24: a count is written while the clock is set, and all operators end and begin once it is right again."""
+    monkeypatch.setattr(takeover, "_told", lambda _status, written, seen: written - seen.clocks.server_ahead)
+    assert play(24, clock_is_set=True).wrong
+
+
 def test_in_an_outage_an_operator_knows_that_no_pod_goes(monkeypatch: pytest.MonkeyPatch):
     """Seed 14: all operators end, and one begins while the API server answers nobody."""
     assert abs(last_error(play(14, outages=True))) < 3

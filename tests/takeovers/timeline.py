@@ -30,18 +30,26 @@ class Line:
 
 
 class Timeline:
-    """`now`: seconds since the history began. `chance`: all that is random is drawn from it, so a seed is a history."""
+    """`now`: seconds since the history began. `chance`: all that is random is drawn from it, so a seed is a history.
+
+    `server_set`: by how many seconds somebody has set the API server's clock.
+    """
 
     def __init__(self, seed: int) -> None:
-        self.now = 0.0
+        self.now = self.server_set = 0.0
         self.chance = Random(seed)  # noqa: S311 - no secret
         self.course: list[Line] = []
         self._later: list[tuple[float, Callable[[], object]]] = []
 
     @property
     def wall(self) -> float:
-        """The time in seconds since the epoch, by the API server's clock."""
+        """The time in seconds since the epoch, by every clock that is right."""
         return EPOCH + self.now
+
+    @property
+    def server_wall(self) -> float:
+        """The same by the API server's clock."""
+        return self.wall + self.server_set
 
     def note(self, text: str, error: float | None = None) -> None:
         """Add a line to the course."""

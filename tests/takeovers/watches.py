@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from gpudask.api import Json
 from gpudask.clients.clock import Silence
+from gpudask.planning.observed.clocks import Clocks
 from gpudask.planning.observed.pods import Pod, on_operator_clock
 from tests.takeovers.api_server import ApiServer
 from tests.takeovers.timeline import Timeline
@@ -21,8 +22,8 @@ _LAST_ALONE = 0.5  # share of reads in which of several changes of the cluster t
 class PodWatch:
     """The cache of pods. `pods`: by uid, with times by the operator's clock.
 
-    `clock`, `ahead`: the operator's time, and by how many seconds the API server's is ahead of it. `unanswered_at`: as
-    `Clock`'s. `on_gone` is called with each pod that is gone, and `on_change` after each change.
+    `clock`, `clocks`: the operator's time, and the other clocks. `unanswered_at`: as `Clock`'s. `on_gone` is called
+    with each pod that is gone, and `on_change` after each change.
     """
 
     def __init__(
@@ -30,13 +31,13 @@ class PodWatch:
         timeline: Timeline,
         server: ApiServer,
         clock: Callable[[], float],
-        ahead: Callable[[], float],
+        clocks: Callable[[], Clocks],
         unanswered_at: Callable[[], float],
     ) -> None:
         self._timeline = timeline
         self._server = server
         self._clock = clock
-        self._ahead = ahead
+        self._clocks = clocks
         self._unanswered_at = unanswered_at
         self.pods: dict[str, Pod] = {}
         self.on_gone: Callable[[Pod], None] = lambda _pod: None
@@ -95,7 +96,7 @@ class PodWatch:
     def _keep(self, pod: Pod) -> None:
         before, now = self.pods.get(pod.uid), self._clock()
         since = self._silence.known_since(self._known_at, now)
-        self.pods[pod.uid] = on_operator_clock(pod, before, now=now, server_ahead=self._ahead(), since=since)
+        self.pods[pod.uid] = on_operator_clock(pod, before, now=now, clocks=self._clocks(), since=since)
 
     def _drop(self, uid: str, since: float = 0.0) -> None:
         if (pod := self.pods.pop(uid, None)) is not None:

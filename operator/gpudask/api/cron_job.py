@@ -7,6 +7,7 @@ else.
 from __future__ import annotations
 
 import re
+from copy import deepcopy
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -16,13 +17,16 @@ from pydantic import Field, ValidationError
 from gpudask.api import Json
 from gpudask.api.base import DURATION_PATTERN, Duration, Model, Rule, seconds
 from gpudask.api.job import JobSpec, UnreadableStatusError, broken_limits_of_job
-from gpudask.api.pod_template import TemplateMetadata
+from gpudask.api.pod_template import TemplateMetadata, without_reserved
 from gpudask.api.resource import (
+    ANNOTATION_SCHEDULED,
     API_VERSION,
     CLUSTER_NAME,
     CRON_JOB_KIND,
     CRON_JOB_NAME_ADVICE,
     CRON_JOB_NAME_LENGTH_ADVICE,
+    JOB_KIND,
+    LABEL_CRON_JOB,
     MAX_CRON_JOB_NAME,
     Identity,
     InvalidSpecError,
@@ -223,11 +227,22 @@ class CronJob(Identity):
         """`namespace/name`, for logs."""
         return f"{self.namespace}/{self.name}"
 
-
-def cron_job_reference(cron_job: Identity) -> Json:
-    """The owner reference for jobs of a cron job."""
-    head = {"apiVersion": API_VERSION, "kind": CRON_JOB_KIND}
-    return head | {"name": cron_job.name, "uid": cron_job.uid, "controller": True}
+    def job_at(self, scheduled_time: str, name: str) -> Json:
+        """The job of this name that it makes for that time of its schedule, which is written as RFC 3339."""
+        metadata = self.spec.job_template.metadata
+        owner = {"apiVersion": API_VERSION, "kind": CRON_JOB_KIND, "name": self.name, "uid": self.uid}
+        return {
+            "apiVersion": API_VERSION,
+            "kind": JOB_KIND,
+            "metadata": {
+                "name": name,
+                "namespace": self.namespace,
+                "labels": without_reserved(metadata.labels) | {LABEL_CRON_JOB: self.name},
+                "annotations": without_reserved(metadata.annotations) | {ANNOTATION_SCHEDULED: scheduled_time},
+                "ownerReferences": [owner | {"controller": True}],
+            },
+            "spec": deepcopy(self.job_body),
+        }
 
 
 def parse_cron_job(body: Json) -> CronJob:

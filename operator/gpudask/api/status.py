@@ -230,6 +230,13 @@ class Status(Model):
         list[PoolStatus], Field(default_factory=list, description="each pool in the spec's order, then those removed")
     ]
     counted_at: Annotated[str, Field(description="up to when the GPU-seconds count, as 2026-12-01T18:00:00.000Z")] = ""
+    machine_counted_at: Annotated[
+        str,
+        Field(
+            description="the same by the clock of the operator's machine, for the operators after it: where one of the"
+            " two clocks was set since, the other one tells how long ago it was; as countedAt"
+        ),
+    ] = ""
     pods_known_at: Annotated[
         str, Field(description="up to when who counted them had heard which pods come and go; as countedAt")
     ] = ""

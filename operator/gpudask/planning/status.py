@@ -32,7 +32,11 @@ _SINCE = "; since "  # of a pool's message, as in `degraded.refusal_message`
 _LIVE = {"demand", "start_seconds", "held_seconds", "gpus_busy", "reason", "held", "leaving", "workers"}
 # How pods come and go: many of them in a moment are one write.
 _PROGRESS = {"pods", "ready", "pending", "retiring", "gpus_held"}
-_TIMES = {"counted_at": "", "pods_known_at": ""}  # of the last count, and never a reason to write
+_TIMES = {
+    "counted_at": "",
+    "machine_counted_at": "",
+    "pods_known_at": "",
+}  # of the last count, and never a reason to write
 _COUNTERS = {"gpu_seconds_held", "gpu_seconds_used", "owners"}
 
 
@@ -56,7 +60,7 @@ def count_gpus(
         observation.demand_at,
         gone,
         frozenset(pool.name for pool in observation.cluster.spec.pools),
-        observation.server_ahead,
+        observation.clocks,
         observation.unanswered_at,
         observation.pods_known_at,
     )
@@ -94,24 +98,26 @@ def report(observation: Observation, plan: Plan, before: Status, counted: Ledger
         scheduler=scheduler,
         summary=_summary(observation, pools, counted),
         pools=pools,
-        **_times(counted, observation.server_time),
+        **_times(counted),
     )
     return with_conditions(observation, plan, status, before)
 
 
-def recount(before: Status, counted: Ledger, server_time: float) -> Status:
+def recount(before: Status, counted: Ledger) -> Status:
     """`before` with the counters of `counted`, where nothing else of it is known anew: its spec cannot be acted on."""
     pools = [counted.of(row.name).in_status(row) for row in before.pools if row.name != OTHERS]
     pools += _other_pools(counted)
     summary = before.summary.model_copy(update={"worked": counted.worked()})
-    return before.model_copy(update={"pools": pools, "summary": summary} | _times(counted, server_time))
+    return before.model_copy(update={"pools": pools, "summary": summary} | _times(counted))
 
 
-def _times(counted: Ledger, server_time: float) -> dict[str, str]:
-    """Up to when a status counts, which is now, and knows of pods."""
+def _times(counted: Ledger) -> dict[str, str]:
+    """Up to when a status counts and knows of pods, by the API server's clock, and the former by this machine's."""
+    server_time = counted.at + counted.clocks.server_ahead
     known_ago = max(0.0, counted.at - counted.known_at)
     return {
         "counted_at": iso(server_time),
+        "machine_counted_at": iso(counted.at + counted.clocks.wall_ahead),
         "pods_known_at": iso(server_time - known_ago) if math.isfinite(known_ago) else "",
     }
 

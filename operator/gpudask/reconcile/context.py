@@ -21,7 +21,8 @@ from gpudask.clients.recheck import RECHECK_SECONDS
 from gpudask.clients.reflector import Caches
 from gpudask.clients.scheduler import SchedulerClient
 from gpudask.metrics.operator import Metrics
-from gpudask.planning.observed.pods import Pod
+from gpudask.planning.observed.clocks import Clocks
+from gpudask.planning.observed.pods import Pod, on_operator_clock
 from gpudask.reconcile.loop_memory import KnownStarts
 from gpudask.reconcile.namespace_limits import NamespaceLimits
 from gpudask.reconcile.preload_configmaps import Preloads
@@ -97,6 +98,10 @@ class Context:
     def __post_init__(self) -> None:
         self.namespace_limits = NamespaceLimits(self.limits, self.pods, self.runners)
 
+    def clocks(self) -> Clocks:
+        """How far the other clocks are ahead of `clock` now."""
+        return Clocks(self.server_ahead(), self.wall_ahead())
+
     def wall_time(self) -> float:
         """This machine's wall clock, by which people set times, in seconds since the epoch."""
         return self.clock() + self.wall_ahead()
@@ -112,3 +117,13 @@ class Context:
     def pods_of(self, cluster: Identity) -> tuple[Pod, ...]:
         """The pods of a cluster, by name."""
         return tuple(sorted(self.pods.owned(cluster.owner_key), key=lambda pod: pod.name))
+
+
+def merge_pods(clock: Clock) -> Callable[[Pod, Pod | None, float], Pod]:
+    """The `merge` of the pods' reflector: it converts their times to those of `clock`."""
+
+    def merge(pod: Pod, before: Pod | None, since: float) -> Pod:
+        clocks = Clocks(clock.server_ahead(), clock.wall_ahead())
+        return on_operator_clock(pod, before, now=clock.now(), clocks=clocks, since=since)
+
+    return merge

@@ -41,9 +41,9 @@ from gpudask.mirror.definitions import DefinitionsWatcher
 from gpudask.mirror.objects import API_VERSION as MIRROR_API_VERSION
 from gpudask.mirror.state import observe_mirror
 from gpudask.planning.observed.parser import parse_pod
-from gpudask.planning.observed.pods import Pod, on_operator_clock
+from gpudask.planning.observed.pods import Pod
 from gpudask.preload import files
-from gpudask.reconcile.context import Context
+from gpudask.reconcile.context import Context, merge_pods
 from gpudask.reconcile.drift_repair import KINDS, observe_owned
 from gpudask.reconcile.election import Election
 from gpudask.reconcile.jobs.cron.registry import CronJobRegistry
@@ -441,15 +441,6 @@ class Operator:
         """The paths at which objects are listed: of all namespaces, or of each watched one."""
         namespaces = self.settings.watch_namespaces
         return [f"/{version}/namespaces/{name}/{plural}" for name in namespaces] or [f"/{version}/{plural}"]
-
-
-def merge_pods(clock: Clock) -> Callable[[Pod, Pod | None, float], Pod]:
-    """The `merge` of the pods' reflector: it converts their times to those of `clock`."""
-
-    def merge(pod: Pod, before: Pod | None, since: float) -> Pod:
-        return on_operator_clock(pod, before, now=clock.now(), server_ahead=clock.server_ahead(), since=since)
-
-    return merge
 
 
 async def _operator_key(api: Kubernetes, namespace: str, name: str) -> bytes:

@@ -329,27 +329,22 @@ class Reconciler:
         self._feed.follow(current_scheduler(pods))
         if self._status_writer.is_inherited and (soon := self._feed.first_answer_in):
             return soon
-        counted, server_time = self._count_unplanned(pods)
-        body, writer = self._copy.body, self._status_writer
-        return await self._report_unplanned(
-            lambda: writer.write_invalid(body, why, reason, counted, server_time), counted, server_time
-        )
+        counted = self._count_unplanned(pods)
+        write = partial(self._status_writer.write_invalid, self._copy.body, why, reason, counted)
+        return await self._report_unplanned(write, counted)
 
     async def _report_deletion(self, cluster: Cluster) -> float:
         """Count the GPUs that the pods of a cluster still hold while it is being deleted."""
-        counted, server_time = self._count_unplanned(self._context.pods_of(cluster))
-        writer = self._status_writer
-        write = partial(writer.write_counters, cluster, counted, server_time)
-        return min(LOOK_SECONDS, await self._report_unplanned(write, counted, server_time))
+        counted = self._count_unplanned(self._context.pods_of(cluster))
+        write = partial(self._status_writer.write_counters, cluster, counted)
+        return min(LOOK_SECONDS, await self._report_unplanned(write, counted))
 
-    async def _report_unplanned(
-        self, writing: Callable[[], Awaitable[float | None]], counted: Ledger, server_time: float
-    ) -> float:
+    async def _report_unplanned(self, writing: Callable[[], Awaitable[float | None]], counted: Ledger) -> float:
         """Report a pass that makes nothing, which would be refused once the cluster is gone: so that is looked up."""
         with contextlib.suppress(ApiError):  # the next look says it
             if (body := await self._copy.refresh_if_old(LOOK_SECONDS)) is not None:
                 self._loop.resource_changed(body)
-        self._record.note_count(recount(self._status_writer.status, counted, server_time), counted)
+        self._record.note_count(recount(self._status_writer.status, counted), counted)
         soon = await self._try_to_write(writing)
         self._measurements.not_passed(self._status_writer.status)
         return self._soonest(RESYNC_SECONDS, soon)
@@ -365,24 +360,24 @@ class Reconciler:
         await self._retries.run(Kind.STATUS, {"status": write})
         return waits[0] if waits else None
 
-    def _count_unplanned(self, pods: tuple[Pod, ...]) -> tuple[Ledger, float]:
-        """The ledger after a pass without a plan, and the API server's time."""
-        writer, now, ahead = self._status_writer, self._context.clock(), self._context.server_ahead()
+    def _count_unplanned(self, pods: tuple[Pod, ...]) -> Ledger:
+        """The ledger after a pass without a plan."""
+        writer = self._status_writer
         known = {} if writer.ledger is None else {uid: each.holder.gpus for uid, each in writer.ledger.pods.items()}
         seen = Seen(
             holders_unplanned(pods, self._feed.first_joined, known),
-            now,
+            self._context.clock(),
             self._feed.demand,
             self._feed.demand_at,
             self._take_gone(pods),
             frozenset(pool.name for pool in writer.status.pools),
-            ahead,
+            self._context.clocks(),
             self._context.unanswered_at(),
             self._context.pods.known_at(self._copy.identity.namespace),
         )
         if writer.ledger is None:
-            return inherit(seen, writer.status, writer.came), now + ahead
-        return count(seen, writer.ledger), now + ahead
+            return inherit(seen, writer.status, writer.came)
+        return count(seen, writer.ledger)
 
     def _take_gone(self, pods: tuple[Pod, ...]) -> tuple[Gone, ...]:
         """As `PodEnds.take`."""
@@ -484,10 +479,9 @@ def observe(
         known_starts=_known_starts(context, cluster, now),
         mirror=mirror_refusal,
         network=network_refusal,
-        server_ahead=context.server_ahead(),
+        clocks=context.clocks(),
         unanswered_at=context.unanswered_at(),
         pods_known_at=context.pods.known_at(cluster.namespace),
-        wall_ahead=context.wall_ahead(),
         wanted=written,
     )
 

@@ -106,9 +106,7 @@ class StatusWriter:
         """
         return await self._write(cluster, status, observation.now)
 
-    async def write_invalid(
-        self, body: Json, message: str, reason: Reason, counted: Ledger, server_time: float
-    ) -> float | None:
+    async def write_invalid(self, body: Json, message: str, reason: Reason, counted: Ledger) -> float | None:
         """Write that the spec is invalid, or beyond the operator's limits, and what `counted` has; as `write`.
 
         Raises:
@@ -117,13 +115,13 @@ class StatusWriter:
         """
         metadata = body["metadata"]
         generation = metadata.get("generation", 0)
-        before = recount(self.status, counted, server_time)
+        before = recount(self.status, counted)
         status = conditions.invalid(message, generation=generation, before=before, now=counted.at, reason=reason)
         identity = Identity(metadata["name"], metadata["namespace"], metadata["uid"])
         self.ledger = counted
         return await self._write(identity, status, counted.at, at_once=status.reason != self._written.reason)
 
-    async def write_counters(self, cluster: Cluster, counted: Ledger, server_time: float) -> float | None:
+    async def write_counters(self, cluster: Cluster, counted: Ledger) -> float | None:
         """Write what `counted` has, and nothing else that is new; as `write`.
 
         Raises:
@@ -131,7 +129,7 @@ class StatusWriter:
             ClusterGoneError: as `write`.
         """
         self.ledger = counted
-        return await self._write(cluster, recount(self.status, counted, server_time), counted.at)
+        return await self._write(cluster, recount(self.status, counted), counted.at)
 
     async def _write(self, cluster: Identity, status: Status, now: float, *, at_once: bool = False) -> float | None:
         self.status = status

@@ -32,6 +32,7 @@ from typing import Protocol
 from gpudask.api.reasons import Cause
 from gpudask.planning.ledger.causes import Gone, Holder
 from gpudask.planning.ledger.totals import OTHERS, PoolCount, Seconds, added_owners, less_surplus
+from gpudask.planning.observed.clocks import AGREED, Clocks
 from gpudask.scaling.demand import Demand, Worker
 
 # An answer is at most so old: the long poll waits 30 s. What lies further back was not heard.
@@ -93,7 +94,7 @@ class Ledger:
     `ended`: the pods whose end the last count saw, by uid, with all their GPU-seconds. `gone`: uid -> when the pod was
     gone, of those that are remembered. `unseen`: the GPUs whose end nobody saw, and of which this count has a guess.
     `takeover`: from which it goes on, while late news may change what that counted. `known_at`: up to when what comes
-    and goes was known to who counted; -inf: nobody said.
+    and goes was known to who counted; -inf: nobody said. `clocks`: as they are at `at`.
     """
 
     at: float
@@ -104,6 +105,7 @@ class Ledger:
     unseen: int = 0
     takeover: Correction | None = None
     known_at: float = -math.inf
+    clocks: Clocks = AGREED
 
     @property
     def gpus(self) -> int:
@@ -131,7 +133,7 @@ class Seen:
 
     `holders`: the pods that hold GPUs now. `gone`: those that ended since the last count. `demand`: None while the
     scheduler is silent; `demand_at`: when it answered. `pools`: the names of the spec's, whose counters are kept though
-    they hold nothing; of others those with the most GPU-seconds, and the rest under `OTHERS`. `server_ahead`,
+    they hold nothing; of others those with the most GPU-seconds, and the rest under `OTHERS`.
     `unanswered_at`, `known_at`: as `Observation`'s `unanswered_at` and `pods_known_at`.
     """
 
@@ -141,7 +143,7 @@ class Seen:
     demand_at: float = 0.0
     gone: tuple[Gone, ...] = ()
     pools: Collection[str] = ()
-    server_ahead: float = 0.0
+    clocks: Clocks = AGREED
     unanswered_at: float = -math.inf
     known_at: float = -math.inf
 
@@ -285,8 +287,15 @@ class Count:
                 pools[OTHERS] = pools.get(OTHERS, PoolCount()).with_others(pools[name])
             del pools[name]
         pools = {name: pool for name, pool in pools.items() if totals.get(name, 1.0)}
-        ledger = Ledger(max(self._seen.now, self._before.at), pools, self._pods, self._ended, self._remembered())
-        return replace(ledger, known_at=max(self._before.known_at, min(self._seen.known_at, self._seen.now)))
+        return Ledger(
+            max(self._seen.now, self._before.at),
+            pools,
+            self._pods,
+            self._ended,
+            self._remembered(),
+            known_at=max(self._before.known_at, min(self._seen.known_at, self._seen.now)),
+            clocks=self._seen.clocks,
+        )
 
     def _remembered(self) -> dict[str, float]:
         """The pods that are gone, the last ones; and all that are still seen as gone, or they would count anew."""

@@ -30,6 +30,7 @@ _STAMP_SECONDS = 1.0  # by which a stamp may be off: it has whole seconds, and a
 # operators know it, may differ.
 _WRITE_SECONDS, _CLOCKS_SECONDS = 30.0, 0.2
 _BEHIND_SECONDS = 30.0  # for how long another operator may have counted a pod that had ended: its watch was behind
+_SET_SECONDS = 30.0  # by which clocks disagree of which one was set
 _LATE_SECONDS = 60.0  # after a takeover, in which news of a time before it may be told
 _UNHEARD_SECONDS = 120.0  # for which a watch may have told nothing to who counted; beyond that some clock is wrong
 _UNTOLD = "untold/"  # before a pool's name: the uid of what holds GPUs of pods that are known to who counted alone
@@ -63,7 +64,7 @@ def inherit(seen: Seen, status: Status, came: Arrival | None = None, *, gone_by:
     nobody saw were gone for sure; None: by now.
     """
     written = epoch(status.counted_at)
-    since = _counted_since(None if written is None else written - seen.server_ahead, came)
+    since = _counted_since(None if written is None else _told(status, written, seen), came)
     since = _NEVER if since is None else min(since, seen.now)
     before = Ledger(since, {row.name: PoolCount.of(row) for row in status.pools})
     known = epoch(status.pods_known_at)
@@ -117,10 +118,13 @@ class Takeover:
 
     def _earlier(self, holder: Holder) -> float:
         """How many seconds before the count it got its node."""
-        # Both by Kubernetes' clocks, where neither was seen: ours may have learned of them only since.
-        if self.written is not None and holder.stamp:
-            return self.written - holder.stamp - _STAMP_SECONDS / 2
-        return self.before.at - holder.placed
+        by_ours = self.before.at - holder.placed
+        if self.written is None or not holder.stamp:
+            return by_ours
+        # Both by Kubernetes' clocks, where neither was seen: ours may have learned of them only since. Where that
+        # says something else altogether, one of its clocks was set: a pod that is there was counted, more likely.
+        by_theirs = self.written - holder.stamp - _STAMP_SECONDS / 2
+        return by_theirs if abs(by_theirs - by_ours) <= _SET_SECONDS else max(by_theirs, by_ours)
 
     def corrected(self, seen: Seen, ledger: Ledger) -> Ledger:
         """`ledger`, which goes on from this takeover, with what is told only now of the time before it."""
@@ -186,6 +190,11 @@ def _with_more(pool: PoolCount, gpu_seconds: float, cause: Cause) -> PoolCount:
     return replace(pool, seconds=seconds, surplus=surplus)
 
 
+def _told(status: Status, written: float, seen: Seen) -> float:
+    """When a status says that it was counted, by the operator's clock."""
+    return seen.clocks.operator_time(written, seen.now, machine_stamp=epoch(status.machine_counted_at))
+
+
 def _counted_since(told: float | None, came: Arrival | None) -> float | None:
     """When a status was counted, by the operator's clock, of which it is `told`, and which `came`.
 
@@ -242,7 +251,7 @@ class _Matching:
         since, pool = self._before.at, holder.pool
         if self._came_later(earlier):
             self._was_unheard(earlier)
-            self._count.hold(holder, None, holder.placed)
+            self._count.hold(holder, None, max(holder.placed, self.known_at))
         elif self._was_counted(holder, earlier):
             self._rests[pool][holder.rest] += holder.gpus
             self._gap[pool] += holder.gpus * (self._now - since)
@@ -258,7 +267,7 @@ class _Matching:
         earlier = since - gone.placed
         if self._came_later(earlier):
             self._was_unheard(earlier)
-            self._count.end(holder, None, gone.placed, gone.at)
+            self._count.end(holder, None, max(gone.placed, self.known_at), gone.at)
         elif self._is_told and gone.at + gone.doubt_seconds <= self.known_at + _STAMP_SECONDS / 2:
             self._count.forget(gone.uid, gone.at)  # as who counted knew
         elif gone.may_be_of(since):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from gpudask.api.reasons import Reason
 from gpudask.api.resource import Cluster
 from gpudask.api.spec import Spec
+from gpudask.planning.observed.clocks import AGREED, Clocks
 from gpudask.planning.observed.pods import Pod, current_scheduler
 from gpudask.scaling.demand import Demand, Worker
 from gpudask.scaling.sizing import WARM_UP_SECONDS
@@ -49,7 +50,6 @@ class PoolMemory:
 class Observation:
     """Everything that a pass decides on. Times are seconds since the epoch, by the operator's clock, which never jumps.
 
-    `server_ahead`, `wall_ahead`: by how many seconds the API server's clock, and this machine's, are ahead of it.
     `unanswered_at`: when the API server last was found to answer nobody; no object of it changed just before.
     `pods_known_at`: when a watch last told anything of pods, and so up to when they are known; -inf: that is unknown.
     `scheduler`: the live scheduler pod, the oldest should there be several.
@@ -86,10 +86,9 @@ class Observation:
     known_starts: dict[str, float] = field(default_factory=dict)
     mirror: str | None = None
     network: str | None = None
-    server_ahead: float = 0.0
+    clocks: Clocks = AGREED
     unanswered_at: float = -math.inf
     pods_known_at: float = -math.inf
-    wall_ahead: float = 0.0
     wanted: Spec | None = None
     scheduler: Pod | None = field(default=None, init=False, repr=False, compare=False)
     _by_pool: dict[str, list[Pod]] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -101,14 +100,9 @@ class Observation:
         object.__setattr__(self, "scheduler", current_scheduler(self.schedulers))
 
     @property
-    def server_time(self) -> float:
-        """The API server's time: what a status keeps for the operators after this one."""
-        return self.now + self.server_ahead
-
-    @property
     def wall_time(self) -> float:
         """The time by which people ask for something: this machine's."""
-        return self.now + self.wall_ahead
+        return self.now + self.clocks.wall_ahead
 
     @property
     def written(self) -> Spec:

@@ -364,8 +364,8 @@ class ClusterRecord:
         there = holders_unplanned(pods, (), known)
         holding = tuple(replace(holder, rest=Cause.DRAINING) for holder in there if holder.uid not in self._gone)
         ended, unanswered_at = (*self._gone.values(), *ended_for_good(pods)), self._context.unanswered_at()
-        now, ahead = self._context.clock(), self._ahead
-        seen = Counting(holding, now, gone=ended, server_ahead=ahead, unanswered_at=unanswered_at)
+        now, clocks = self._context.clock(), self._context.clocks()
+        seen = Counting(holding, now, gone=ended, clocks=clocks, unanswered_at=unanswered_at)
         if before is not None:
             status, counted = self._status, count(replace(seen, pools=frozenset(before.pools)), before)
         elif self._last is not None:
@@ -373,7 +373,7 @@ class ClusterRecord:
             self._unseen_gpus = counted.unseen
         else:
             return
-        self.note_count(recount(status, counted.settled(), self._server_time()), counted)
+        self.note_count(recount(status, counted.settled()), counted)
         self._notes.unseen_gpus = self._unseen_gpus + counted.gpus
         self._notes.surplus = {name: pool.surplus for name, pool in counted.pools.items()}
         self._notes.is_whole = self._saw_all and not self._notes.unseen_gpus

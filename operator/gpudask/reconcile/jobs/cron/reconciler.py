@@ -24,7 +24,6 @@ from gpudask.clients.errors import ApiError, ClusterGoneError
 from gpudask.clients.flow_control import Backoff
 from gpudask.clients.recheck import confirmed, look_again
 from gpudask.clients.reflector import Caches
-from gpudask.desired.scheduled_job import scheduled_job
 from gpudask.jobs.cron.observation import (
     Action,
     CreateJob,
@@ -218,7 +217,7 @@ class CronJobReconciler:
     async def _create(self, cron_job: CronJob, time: float) -> None:
         name = job_name(cron_job.name, time)
         try:
-            body = await self._context.api.create(scheduled_job(cron_job, name, iso(time, to="seconds")))
+            body = await self._context.api.create(cron_job.job_at(iso(time, to="seconds"), name))
         except ApiError as error:
             if not error.conflict:
                 self._refused(cron_job, error)
