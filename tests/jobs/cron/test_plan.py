@@ -119,6 +119,16 @@ def test_suspended_it_makes_nothing_and_resumed_the_newest_without_counting_the_
     assert (resumed.status.missed, resumed.status.suspended, len(resumed.status.active)) == (0, False, 1)
 
 
+@pytest.mark.parametrize("policy", ["Allow", "Forbid", "Replace"])
+def test_suspended_between_the_creation_of_its_job_and_the_write_that_records_it_that_job_goes_on(policy: str):
+    """`suspend`: those that are there go on. It waited for a record that never came, and was deleted a time later."""
+    of = cron_job(suspend=True, concurrencyPolicy=policy)
+    planned = plan(seen(of, job(NOON)))
+    assert (planned.actions, [each.name for each in planned.status.active]) == ((), [job(NOON).name])
+    recorded = plan(seen(of, job(NOON), status=planned.status))
+    assert (recorded.actions, recorded.status.suspended, len(recorded.status.active)) == ((), True, 1)
+
+
 def test_a_job_that_was_never_recorded_and_is_not_due_is_deleted():
     old, other = job(NOON - TEN), job(NOON, uid="other")
     planned = plan(seen(cron_job(), old, other, status=decided(NOON, job(NOON))))

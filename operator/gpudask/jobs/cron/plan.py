@@ -100,7 +100,9 @@ def _due(
     since = decided if deadline is None else max(decided, seen.now - deadline - 1.0)
     time = schedule.newest(since, seen.now)
     strays = tuple(_strays(seen, decided, time))
-    if spec.suspend:
+    name = "" if time is None else job_name(seen.cron_job.name, time)
+    job = next((job for job in seen.jobs if job.name == name), None)
+    if spec.suspend and (job is None or job.deleting):  # one that is there goes on
         text = (True, CronJobReason.SUSPENDED, "spec.suspend is true: no jobs are made")
         status = status.model_copy(update={"suspended": True})
         return strays, with_condition(status, seen.now, CronJobConditionType.STARTING, text)
@@ -109,7 +111,6 @@ def _due(
     if (waits := _waits(status, seen, time)) is not None:
         replaced, told = waits
         return (*strays, *replaced), with_condition(status, seen.now, CronJobConditionType.STARTING, told)
-    job = next((job for job in seen.jobs if job.name == job_name(seen.cron_job.name, time)), None)
     if job is not None and not job.deleting:
         passed = 0 if status.suspended else schedule.count(decided, time)
         return strays, _begun(seen, status, job, time, passed)
