@@ -147,8 +147,9 @@ class Space:
 
     def show(self) -> str:
         """What there is, for a person who looks into a failure."""
-        tables = self.kubectl.attempt("get", "gdc,gdj,gdcj,pods", "-o", "wide").stdout
-        statuses = self.kubectl.attempt("get", "gdc,gdj,gdcj", "-o", "jsonpath={range .items[*]}{.status}{'\\n'}{end}").stdout
+        ours = "gdc,gdj,gdcj"
+        tables = self.kubectl.attempt("get", f"{ours},pods", "-o", "wide").stdout
+        statuses = self.kubectl.attempt("get", ours, "-o", "jsonpath={range .items[*]}{.status}{'\\n'}{end}").stdout
         return f"\n{tables}\n{statuses}"
 
     def _path(self, version: str) -> str:
