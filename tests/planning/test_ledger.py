@@ -132,12 +132,13 @@ def test_a_pool_without_gpus_has_no_ledger():
 class Operator:
     """One operator after another that counts the GPUs of one cluster, in simulated time.
 
-    `ahead`: by how much the API server's clock is ahead of the present operator's. `unanswered`, `known_at`: as
-    `Seen`'s.
+    `ahead`, `wall`: by how much the API server's clock, and the machine's, are ahead of the present operator's.
+    `unanswered`, `known_at`: as `Seen`'s.
     """
 
     def __init__(self) -> None:
-        self.now, self.ahead, self.unanswered, self.known_at = 1000.0, 0.0, -math.inf, -math.inf
+        self.now, self.ahead, self.wall = 1000.0, 0.0, 0.0
+        self.unanswered = self.known_at = -math.inf
         self.ledger: Ledger | None = None
         self.status = Status()
         self.pods: dict[str, Holder] = {}
@@ -170,7 +171,7 @@ class Operator:
         gone, self.gone = tuple(self.gone), []
         holders = tuple(self.pods.values())
         seen = Seen(
-            holders, self.now, self.says, self.heard_at, gone, ("gpu",), Clocks(self.ahead, self.ahead), self.unanswered
+            holders, self.now, self.says, self.heard_at, gone, ("gpu",), Clocks(self.ahead, self.wall), self.unanswered
         )
         seen, before = replace(seen, known_at=self.known_at), self.ledger
         self.ledger = inherit(seen, self.status) if before is None else count(seen, before)
@@ -187,7 +188,8 @@ class Operator:
         self.shift(clock)
 
     def shift(self, clock: float) -> None:
-        self.now, self.heard_at, self.ahead = self.now + clock, self.heard_at + clock, self.ahead - clock
+        self.now, self.heard_at = self.now + clock, self.heard_at + clock
+        self.ahead, self.wall = self.ahead - clock, self.wall - clock
         self.pods = {uid: replace(each, placed=each.placed + clock) for uid, each in self.pods.items()}
 
     def seconds(self, status: Status | None = None) -> dict[str, float]:
@@ -655,6 +657,56 @@ def test_the_operators_own_clocks_do_not_matter(clock: float):
     on.restart(seconds=10, clock=clock)
     on.count()
     assert on.seconds() == {"spare": 15, "starting": 10}
+
+
+OFF = [-3600.0, -600.0, -40.0, 40.0, 600.0, 3600.0]
+
+
+@pytest.mark.parametrize("off", OFF)
+@pytest.mark.parametrize("seconds", [10, 60, 900])
+@pytest.mark.parametrize("clock", ["the API server's is set", "the machine's is set", "the machine's is always off"])
+def test_which_clock_is_off_does_not_matter_where_two_say_when_it_was_counted(clock: str, seconds: int, off: float):
+    on = Operator()
+    if clock == "the machine's is always off":
+        on.wall += off
+    on.place("a", rest=Cause.SPARE)
+    on.count()
+    on.wait(5)
+    on.place("b", rest=Cause.SPARE)
+    on.count()
+    if clock == "the API server's is set":
+        on.ahead += off
+    if clock == "the machine's is set":
+        on.wall += off
+    on.restart(seconds=seconds)
+    on.count()
+    is_set_back = clock != "the machine's is always off" and -seconds < off < 0
+    believed = seconds + off if is_set_back else seconds  # it says a shorter time, and that could be
+    assert sum(on.seconds().values()) == pytest.approx(5 + 2 * believed, abs=1)
+
+
+@pytest.mark.parametrize("off", OFF)
+def test_a_status_of_an_older_operator_has_the_api_servers_time_alone(off: float):
+    on = Operator()
+    on.place("a", rest=Cause.SPARE)
+    on.count()
+    on.status = on.status.model_copy(update={"machine_counted_at": ""})
+    on.wall += off
+    on.restart(seconds=900)
+    on.count()
+    assert on.seconds() == {"spare": 900}
+
+
+@pytest.mark.parametrize("off", OFF)
+def test_a_count_that_came_late_is_as_old_as_the_api_server_says_where_that_can_be(off: float):
+    on = Operator()
+    on.place("a", rest=Cause.SPARE)
+    on.count()
+    on.wait(20)
+    came = Arrival(on.now, after=on.now - 25)
+    on.wait(70)
+    seen = Seen(tuple(on.pods.values()), on.now, pools=("gpu",), clocks=Clocks(on.ahead, on.wall + off))
+    assert sum(inherit(seen, on.status, came).of("gpu").seconds.values()) == 90
 
 
 @pytest.mark.parametrize("step", [-3600.0, 0.0, 3600.0])

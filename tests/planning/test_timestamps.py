@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from gpudask.planning.ledger.causes import Gone
-from gpudask.planning.observed.clocks import Clocks
 from gpudask.planning.observed.pods import Ended, Pod, Retirement
 from gpudask.planning.observed.pods import on_operator_clock
 
@@ -21,27 +20,8 @@ def stamped(**fields: Any) -> Pod:
 
 @pytest.mark.parametrize("ahead", [-3600.0, 0.0, 3600.0])
 def test_at_the_start_an_age_is_by_the_api_servers_time(ahead: float):
-    pod = on_operator_clock(stamped(created=T - 90 + ahead, placed=T - 80 + ahead), None, now=T, clocks=Clocks(ahead))
+    pod = on_operator_clock(stamped(created=T - 90 + ahead, placed=T - 80 + ahead), None, now=T, server_ahead=ahead)
     assert (T - pod.created, T - pod.placed) == (90, 79.5)
-
-
-@pytest.mark.parametrize("ahead", [-3600.0, 3600.0])
-def test_at_the_start_a_stamp_may_be_of_a_time_before_the_api_servers_clock_was_set(ahead: float):
-    """The operator begins at the API server's time, from which its machine's differs now."""
-    clocks = Clocks(0.0, -ahead)
-    old = on_operator_clock(stamped(created=T - 90 - ahead, placed=T - 80 - ahead), None, now=T, clocks=clocks)
-    assert (T - old.created, T - old.placed) == (90, 79.5)
-    new = on_operator_clock(stamped(created=T - 9, placed=T - 8), None, now=T, clocks=clocks)
-    assert (T - new.created, T - new.placed) == (9, 7.5)
-
-
-@pytest.mark.parametrize("ahead", [-3600.0, 3600.0])
-def test_a_time_by_two_clocks_is_right_whichever_of_them_was_set(ahead: float):
-    server_set, wall_set = Clocks(0.0, -ahead), Clocks(0.0, ahead)
-    assert server_set.operator_time(T - 90 - ahead, T, machine_stamp=T - 90 - ahead) == T - 90
-    assert wall_set.operator_time(T - 90, T, machine_stamp=T - 90) == T - 90
-    always_off = Clocks(0.0, ahead)
-    assert always_off.operator_time(T - 9000, T, machine_stamp=T - 9000 + ahead) == T - 9000
 
 
 @pytest.mark.parametrize("off", [-3600.0, 3600.0])
@@ -69,7 +49,7 @@ def test_a_container_starts_after_its_pod_was_made():
 def test_a_server_whose_clock_is_set_later_ages_nothing():
     before = on_operator_clock(stamped(placed=T, retirement=Retirement("idle", at=T)), None, now=T)
     later = on_operator_clock(
-        stamped(placed=T, retirement=Retirement("idle", at=T)), before, now=T + 5, clocks=Clocks(3600.0)
+        stamped(placed=T, retirement=Retirement("idle", at=T)), before, now=T + 5, server_ahead=3600.0
     )
     assert (later.created, later.placed) == (T, T)
     assert later.retirement is not None
@@ -97,7 +77,7 @@ def test_a_pod_that_is_deleted_without_any_grace_was_removed_then_however_late_t
     assert on_operator_clock(removed(), there, now=T + 10.4, since=T + 9).removed_at == T + 10.4
     late = on_operator_clock(removed(), there, now=T + 60, since=T + 1)
     assert late.removed_at == T + 10.5
-    assert on_operator_clock(removed(), late, now=T + 61, since=T + 60, clocks=Clocks(3600.0)).removed_at == T + 10.5
+    assert on_operator_clock(removed(), late, now=T + 61, since=T + 60, server_ahead=3600.0).removed_at == T + 10.5
     assert on_operator_clock(removed(delete_by=T - 3600), there, now=T + 60, since=T + 30).removed_at >= T - 0.5
 
 
@@ -114,14 +94,14 @@ def test_a_pod_holds_its_gpus_until_it_was_removed_where_no_kubelet_has_said_tha
 
 
 def test_what_is_not_there_stays_away():
-    pod = on_operator_clock(stamped(), None, now=T, clocks=Clocks(3600.0), since=T - 1)
+    pod = on_operator_clock(stamped(), None, now=T, server_ahead=3600.0, since=T - 1)
     assert (pod.placed, pod.started, pod.delete_by, pod.ended, pod.retirement) == (0.0, 0.0, 0.0, None, None)
 
 
 @pytest.mark.parametrize("ahead", [-3600.0, 0.0, 3600.0])
 def test_a_pod_that_ended_while_no_operator_ran_did_so_when_its_kubelet_says(ahead: float):
     ended = stamped(phase="Failed", created=T - 900 + ahead, placed=T - 800 + ahead, finished_at=T - 600 + ahead)
-    assert on_operator_clock(ended, None, now=T, clocks=Clocks(ahead)).finished_at == T - 599.5
+    assert on_operator_clock(ended, None, now=T, server_ahead=ahead).finished_at == T - 599.5
 
 
 @pytest.mark.parametrize(("stamp", "believed"), [(T + 3600, T), (T - 3600, T - 79.5), (0.0, T)])

@@ -96,7 +96,9 @@ class PodWatch:
     def _keep(self, pod: Pod) -> None:
         before, now = self.pods.get(pod.uid), self._clock()
         since = self._silence.known_since(self._known_at, now)
-        self.pods[pod.uid] = on_operator_clock(pod, before, now=now, clocks=self._clocks(), since=since)
+        self.pods[pod.uid] = on_operator_clock(
+            pod, before, now=now, server_ahead=self._clocks().server_ahead, since=since
+        )
 
     def _drop(self, uid: str, since: float = 0.0) -> None:
         if (pod := self.pods.pop(uid, None)) is not None:

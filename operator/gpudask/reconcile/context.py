@@ -123,7 +123,6 @@ def merge_pods(clock: Clock) -> Callable[[Pod, Pod | None, float], Pod]:
     """The `merge` of the pods' reflector: it converts their times to those of `clock`."""
 
     def merge(pod: Pod, before: Pod | None, since: float) -> Pod:
-        clocks = Clocks(clock.server_ahead(), clock.wall_ahead())
-        return on_operator_clock(pod, before, now=clock.now(), clocks=clocks, since=since)
+        return on_operator_clock(pod, before, now=clock.now(), server_ahead=clock.server_ahead(), since=since)
 
     return merge

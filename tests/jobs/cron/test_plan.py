@@ -129,6 +129,16 @@ def test_suspended_between_the_creation_of_its_job_and_the_write_that_records_it
     assert (recorded.actions, recorded.status.suspended, len(recorded.status.active)) == ((), True, 1)
 
 
+@pytest.mark.parametrize("policy", ["Forbid", "Replace"])
+def test_suspended_a_job_that_would_have_to_wait_is_not_begun_and_replaces_nobody(policy: str):
+    """Somebody edited `concurrencyPolicy` in the same moment."""
+    earlier = job(NOON - TEN, begun=True)
+    of = cron_job(suspend=True, concurrencyPolicy=policy)
+    planned = plan(seen(of, earlier, job(NOON, uid="new"), status=decided(NOON - TEN, earlier)))
+    assert (planned.actions, planned.status.suspended) == ((), True)
+    assert [each.uid for each in planned.status.active] == [earlier.uid]
+
+
 def test_a_job_that_was_never_recorded_and_is_not_due_is_deleted():
     old, other = job(NOON - TEN), job(NOON, uid="other")
     planned = plan(seen(cron_job(), old, other, status=decided(NOON, job(NOON))))

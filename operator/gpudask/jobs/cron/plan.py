@@ -102,13 +102,15 @@ def _due(
     strays = tuple(_strays(seen, decided, time))
     name = "" if time is None else job_name(seen.cron_job.name, time)
     job = next((job for job in seen.jobs if job.name == name), None)
-    if spec.suspend and (job is None or job.deleting):  # one that is there goes on
+    is_there = job is not None and not job.deleting
+    waits = _waits(status, seen, time) if time is not None else None
+    if spec.suspend and (not is_there or waits is not None):  # one that is there goes on
         text = (True, CronJobReason.SUSPENDED, "spec.suspend is true: no jobs are made")
         status = status.model_copy(update={"suspended": True})
         return strays, with_condition(status, seen.now, CronJobConditionType.STARTING, text)
     if time is None:
         return strays, _passed_over(seen, schedule, status, decided)
-    if (waits := _waits(status, seen, time)) is not None:
+    if waits is not None:
         replaced, told = waits
         return (*strays, *replaced), with_condition(status, seen.now, CronJobConditionType.STARTING, told)
     if job is not None and not job.deleting:
@@ -157,7 +159,7 @@ def _begun(seen: CronJobObservation, status: CronJobStatus, job: SeenJob, time: 
             "last_schedule_time": _text(time),
             "decided_time": _text(time),
             "missed": status.missed + passed,
-            "suspended": False,
+            "suspended": seen.cron_job.spec.suspend,
         }
     )
     told: _Told = (True, CronJobReason.ON_TIME, "")

@@ -133,8 +133,8 @@ class Seen:
 
     `holders`: the pods that hold GPUs now. `gone`: those that ended since the last count. `demand`: None while the
     scheduler is silent; `demand_at`: when it answered. `pools`: the names of the spec's, whose counters are kept though
-    they hold nothing; of others those with the most GPU-seconds, and the rest under `OTHERS`.
-    `unanswered_at`, `known_at`: as `Observation`'s `unanswered_at` and `pods_known_at`.
+    they hold nothing; of others those with the most GPU-seconds, and the rest under `OTHERS`. `clocks`,
+    `unanswered_at`, `known_at`: as `Observation`'s `clocks`, `unanswered_at` and `pods_known_at`.
     """
 
     holders: tuple[Holder, ...]

@@ -51,6 +51,10 @@ class Arrival:
         """The time before which it cannot have been sent."""
         return min(self.at, self.after) - _WRITE_SECONDS
 
+    def may_be_of(self, counted: float) -> bool:
+        """Whether a status that came so may have been counted at that time."""
+        return self.sent_after <= counted <= self.at + _CLOCKS_SECONDS
+
     def shifted(self, seconds: float) -> Arrival:
         """The same by a clock that is so many seconds ahead."""
         return Arrival(self.at + seconds, self.after + seconds)
@@ -59,12 +63,12 @@ class Arrival:
 def inherit(seen: Seen, status: Status, came: Arrival | None = None, *, gone_by: float | None = None) -> Ledger:
     """The ledger up to now, where another process wrote `status`, or none did.
 
-    `came`: when it was seen to come, where it was; else what the status says is compared with the API server's time.
+    `came`: when it was seen to come, where it was; else what the status says is compared with the other clocks.
     `seen.gone`: the pods whose end this operator saw; those since then count until then. `gone_by`: when pods whose end
     nobody saw were gone for sure; None: by now.
     """
     written = epoch(status.counted_at)
-    since = _counted_since(None if written is None else _told(status, written, seen), came)
+    since = _counted_since(_told(status, seen, came), came)
     since = _NEVER if since is None else min(since, seen.now)
     before = Ledger(since, {row.name: PoolCount.of(row) for row in status.pools})
     known = epoch(status.pods_known_at)
@@ -190,9 +194,24 @@ def _with_more(pool: PoolCount, gpu_seconds: float, cause: Cause) -> PoolCount:
     return replace(pool, seconds=seconds, surplus=surplus)
 
 
-def _told(status: Status, written: float, seen: Seen) -> float:
-    """When a status says that it was counted, by the operator's clock."""
-    return seen.clocks.operator_time(written, seen.now, machine_stamp=epoch(status.machine_counted_at))
+def _told(status: Status, seen: Seen, came: Arrival | None) -> float | None:
+    """When a status says that it was counted, by the operator's clock; None: it does not say.
+
+    It says so by the API server's clock and, unless an older operator wrote it, by that of its writer's machine. A
+    clock that is always off says the same of how long ago that was as the other one. Where the two disagree, one was
+    set since: the API server's is believed where the status may have come so. Of a status that nobody saw come, the
+    time is that is nearest to now, and none that is far in the future: an operator begins soon after another ends.
+    """
+    counted, by_machine = epoch(status.counted_at), epoch(status.machine_counted_at)
+    if counted is None:
+        return None
+    told = counted - seen.clocks.server_ahead
+    if by_machine is None or abs(told - (machine_told := by_machine - seen.clocks.wall_ahead)) <= _SET_SECONDS:
+        return told
+    if came is not None:
+        return told if came.may_be_of(told) else machine_told
+    could_be = [time for time in (told, machine_told) if time <= seen.now + _SET_SECONDS]
+    return min(could_be or (told, machine_told), key=lambda time: abs(seen.now - time))
 
 
 def _counted_since(told: float | None, came: Arrival | None) -> float | None:
@@ -203,7 +222,7 @@ def _counted_since(told: float | None, came: Arrival | None) -> float | None:
     """
     if told is None or came is None:
         return told if came is None else came.at
-    return min(told, came.at) if came.sent_after <= told <= came.at + _CLOCKS_SECONDS else came.at
+    return min(told, came.at) if came.may_be_of(told) else came.at
 
 
 def _doubt(gone: Gone, since: float) -> int:
@@ -267,7 +286,7 @@ class _Matching:
         earlier = since - gone.placed
         if self._came_later(earlier):
             self._was_unheard(earlier)
-            self._count.end(holder, None, max(gone.placed, self.known_at), gone.at)
+            self._count.end(holder, None, gone.placed, gone.at)
         elif self._is_told and gone.at + gone.doubt_seconds <= self.known_at + _STAMP_SECONDS / 2:
             self._count.forget(gone.uid, gone.at)  # as who counted knew
         elif gone.may_be_of(since):

@@ -50,7 +50,8 @@ class PoolMemory:
 class Observation:
     """Everything that a pass decides on. Times are seconds since the epoch, by the operator's clock, which never jumps.
 
-    `unanswered_at`: when the API server last was found to answer nobody; no object of it changed just before.
+    `clocks`: the others, beside that. `unanswered_at`: when the API server last was found to answer nobody; no object
+    of it changed just before.
     `pods_known_at`: when a watch last told anything of pods, and so up to when they are known; -inf: that is unknown.
     `scheduler`: the live scheduler pod, the oldest should there be several.
     `demand` is None while the scheduler does not answer; `demand_at`: when it did. `scheduler_since`: since when

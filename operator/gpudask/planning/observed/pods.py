@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from gpudask.desired.scheduler import MadeWith
-from gpudask.planning.observed.clocks import AGREED, Clocks
 
 _DIGITS = 9  # of a worker pod's number
 _STAMP_SECONDS = 1.0  # a stamp has whole seconds: it happened within so long after
@@ -170,16 +169,14 @@ def current_scheduler(pods: Iterable[Pod]) -> Pod | None:
     return min(live, key=lambda pod: (pod.created, pod.name), default=None)
 
 
-def on_operator_clock(pod: Pod, before: Pod | None, *, now: float, clocks: Clocks = AGREED, since: float = 0.0) -> Pod:
+def on_operator_clock(
+    pod: Pod, before: Pod | None, *, now: float, server_ahead: float = 0.0, since: float = 0.0
+) -> Pod:
     """`pod`, read just now, with its times on the operator's clock.
 
-    `before`: as it was after the last such call, if there was one. `since`: when the pods were last known; 0.0: never.
-    What is new happened after that.
+    `before`: as it was after the last such call, if there was one. `server_ahead`: as `Clocks`'. `since`: when the
+    pods were last known; 0.0: never. What is new happened after that.
     """
-
-    def told(stamp: float) -> float:
-        return clocks.operator_time(stamp, now) if stamp else 0.0
-
     ended_at = pod.ended.at if pod.ended is not None else 0.0
     drains_at = pod.retirement.at if pod.retirement is not None else 0.0
     stamps = (pod.created, pod.placed, pod.started, ended_at, drains_at)
@@ -188,16 +185,15 @@ def on_operator_clock(pod: Pod, before: Pod | None, *, now: float, clocks: Clock
         known_drains = before.retirement.at if before.retirement is not None else 0.0
         known = (before.created, before.placed, before.started, known_ended, known_drains)
         created = before.created
-        kept = [local if stamp == old else None for local, stamp, old in zip(known, stamps, before.stamps, strict=True)]
+        told = [local if stamp == old else None for local, stamp, old in zip(known, stamps, before.stamps, strict=True)]
     else:
-        created = _local_time(told(pod.created), since, now)
-        kept = [None] * len(stamps)
+        created = _local_time(pod.created, server_ahead, since, now)
+        told = [None] * len(stamps)
     since = max(since, created)
     _, placed, started, ended, drains = (
-        local if local is not None else of(told(stamp), since, now)
-        for local, stamp, of in zip(kept, stamps, _LOCAL_TIMES, strict=True)
+        local if local is not None else of(stamp, server_ahead, since, now)
+        for local, stamp, of in zip(told, stamps, _LOCAL_TIMES, strict=True)
     )
-    after = max(since, placed)
     return replace(
         pod,
         created=created,
@@ -206,27 +202,28 @@ def on_operator_clock(pod: Pod, before: Pod | None, *, now: float, clocks: Clock
         ended=replace(pod.ended, at=ended) if pod.ended is not None else None,
         retirement=replace(pod.retirement, at=drains) if pod.retirement is not None else None,
         delete_by=_delete_by(pod, before, now),
-        finished_at=_finished_at(pod, before, now, _moment(told(pod.finished_at), after, now)),
-        removed_at=_removed_at(pod, before, _moment(told(pod.delete_by), after, now)),
+        finished_at=_finished_at(pod, before, now, _moment(pod.finished_at, server_ahead, max(since, placed), now)),
+        removed_at=_removed_at(pod, before, _moment(pod.delete_by, server_ahead, max(since, placed), now)),
         stamps=stamps,
     )
 
 
-def _local_time(told: float, since: float, now: float) -> float:
-    """The time that a stamp has told, as far as it can be true; 0.0, which is none, stays."""
-    return max(min(told, now), since) if told else 0.0
+def _local_time(stamp: float, server_ahead: float, since: float, now: float) -> float:
+    """The time `stamp` on the operator's clock, as far as it can be true; 0.0, which is none, stays."""
+    return max(min(stamp - server_ahead, now), since) if stamp else 0.0
 
 
-def _moment(told: float, since: float, now: float) -> float:
-    """When happened what a stamp has told, as likely as can be said; 0.0, which is none, stays.
+def _moment(stamp: float, server_ahead: float, since: float, now: float) -> float:
+    """When happened what has the `stamp`, as likely as can be told, on the operator's clock; 0.0, which is none, stays.
 
     GPU-seconds are counted from and to it, and a stamp has whole seconds: it happened at some time of that second. What
     is told within it has just happened; what comes later, in its middle. That may be sooner than what was told last
     (`since`), as a watch may be behind; by more than that could make it, the clock that stamped is wrong.
     """
-    if not told:
+    if not stamp:
         return 0.0
-    last, middle = told + _STAMP_SECONDS, told + _STAMP_SECONDS / 2
+    first = stamp - server_ahead
+    last, middle = first + _STAMP_SECONDS, first + _STAMP_SECONDS / 2
     if now <= last:
         return now if since else min(middle, now)
     if since <= last or since - last > _BEHIND_SECONDS:
