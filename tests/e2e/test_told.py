@@ -144,7 +144,7 @@ def test_an_edit_that_is_refused(space: Space, caplog: pytest.LogCaptureFixture)
 def test_a_scheduler_that_is_busy_with_one_call(space: Space, caplog: pytest.LogCaptureFixture) -> None:
     with connected(space) as (_, client):
         waiting = client.submit(sum, [1, 2], resources=GPU)
-        client.loop.add_callback(client._run_on_scheduler, time.sleep, 20)  # the scheduler's loop answers nobody then
+        client.loop.add_callback(client._run_on_scheduler, time.sleep, 30)  # the scheduler's loop answers nobody then
         hears(space, caplog, "the scheduler has not answered", "gpudask logs told", known=lambda: True)
         waiting.cancel()
 
