@@ -194,7 +194,7 @@ def test_what_keeps_a_cluster_is_told_while_it_waits_and_in_the_error(
     made = cluster("kept", gpu(replicas=1), slices)
     made["spec"]["image"], made["spec"]["imagePullPolicy"] = "localhost/no/such:image", "IfNotPresent"
     with pytest.raises(KubeClusterError) as raised:
-        KubeCluster("kept", namespace=space.kubectl.namespace, custom_cluster_spec=made, timeout=40)
+        KubeCluster("kept", namespace=space.kubectl.namespace, custom_cluster_spec=made, timeout=20)
 
     told = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("created cluster")]
     print(raised.value, *told, sep="\n")

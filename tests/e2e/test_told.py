@@ -1,7 +1,6 @@
-"""A program that is blocked on the real cluster hears why soon after the operator has reported it, and the cure.
+"""A program that is blocked on the real cluster hears why within 10 s of what the operator reports, and the cure.
 
-The table with every text is `tests/kubecluster/test_conditions.py`, and that it takes less than 10 s by the intervals;
-here the real operator, kubelets and quotas say it, on a machine that runs other tests as well.
+The table with every text is `tests/kubecluster/test_conditions.py`; here the real operator, kubelets and quotas say it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from gpudask import KubeCluster, KubeClusterError
 from tests.e2e.manifests import cluster, cpu, gpu
 from tests.e2e.space import Space
 
-WITHIN_SECONDS = 30.0
+WITHIN_SECONDS = 10.0
 GPU = {"GPU": 1}
 _PODS = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}}
 NO_MORE_GPUS: Json = _PODS | {"spec": {"hard": {"requests.nvidia.com/gpu": "0"}}}
@@ -47,9 +46,13 @@ def connected(space: Space, *pools: Json, **spec: Any) -> Iterator[tuple[KubeClu
 def hears(space: Space, log: pytest.LogCaptureFixture, *sentences: str, known: Callable[[], Any]) -> None:
     """Wait until the operator has reported it, and then no longer than a program may be left without a word."""
     space.wait(known, "the operator has reported it")
+    began = time.monotonic()
     space.wait(
         lambda: all(each in log.text for each in sentences), f"a warning with {sentences}", seconds=WITHIN_SECONDS
     )
+    took = time.monotonic() - began
+    print(f"the program heard of it {took:.1f} s after the operator had reported it")
+    assert took < WITHIN_SECONDS
 
 
 def is_reported(space: Space, kind: str, reason: str) -> Callable[[], bool]:
@@ -144,7 +147,7 @@ def test_an_edit_that_is_refused(space: Space, caplog: pytest.LogCaptureFixture)
 def test_a_scheduler_that_is_busy_with_one_call(space: Space, caplog: pytest.LogCaptureFixture) -> None:
     with connected(space) as (_, client):
         waiting = client.submit(sum, [1, 2], resources=GPU)
-        client.loop.add_callback(client._run_on_scheduler, time.sleep, 30)  # the scheduler's loop answers nobody then
+        client.loop.add_callback(client._run_on_scheduler, time.sleep, 20)  # the scheduler's loop answers nobody then
         hears(space, caplog, "the scheduler has not answered", "gpudask logs told", known=lambda: True)
         waiting.cancel()
 

@@ -40,15 +40,8 @@ CALM_SECONDS, LONGEST_SECONDS = 130.0, 550.0
 _NEW_SECONDS = 70.0  # in which a new operator finds what there is to do
 _IGNORED = ("/leases/", "/events/", "/secrets/")  # not part of what has to be so
 _FLEETING = {
-    *(
-        "resourceVersion",
-        "countedAt",
-        "machineCountedAt",
-        "podsKnownAt",
-        "startSeconds",
-        "heldSeconds",
-        "lastTransitionTime",
-    ),
+    *("resourceVersion", "countedAt", "machineCountedAt", "podsKnownAt"),
+    *("startSeconds", "heldSeconds", "lastTransitionTime"),
     *("lastScaleTime", "lastScaleReason", "leaving"),  # a new operator may size a pool anew until it knows the demand
 }
 _RARELY = Timing(lease_seconds=90.0, renew_seconds=60.0, retry_seconds=15.0)  # who leads is not what this is about

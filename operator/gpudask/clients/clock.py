@@ -1,8 +1,9 @@
 """The operator's clock, which never jumps, and how far the API server's clock and this machine's are from it.
 
 Three clocks differ. Durations are measured by this process's own, which is monotonic. What the API server stamps, and
-what has to outlive this process, is compared in the API server's time, as the header `Date` of its answers has it. What
-people set by the clock, such as an override's `until`, is in this machine's wall time.
+what has to outlive this process, is compared in the API server's time, as the header `Date` of its answers has it; when
+GPU-seconds were counted last, in this machine's wall time as well. What people set by the clock, such as an override's
+`until`, is in that alone.
 docs/adr/0032-clocks.md has what follows from that.
 """
 

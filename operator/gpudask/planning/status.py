@@ -32,11 +32,8 @@ _SINCE = "; since "  # of a pool's message, as in `degraded.refusal_message`
 _LIVE = {"demand", "start_seconds", "held_seconds", "gpus_busy", "reason", "held", "leaving", "workers"}
 # How pods come and go: many of them in a moment are one write.
 _PROGRESS = {"pods", "ready", "pending", "retiring", "gpus_held"}
-_TIMES = {
-    "counted_at": "",
-    "machine_counted_at": "",
-    "pods_known_at": "",
-}  # of the last count, and never a reason to write
+# Of the last count, and never a reason to write.
+_TIMES = {"counted_at": "", "machine_counted_at": "", "pods_known_at": ""}
 _COUNTERS = {"gpu_seconds_held", "gpu_seconds_used", "owners"}
 
 

@@ -199,8 +199,8 @@ def _told(status: Status, seen: Seen, came: Arrival | None) -> float | None:
 
     It says so by the API server's clock and, unless an older operator wrote it, by that of its writer's machine. A
     clock that is always off says the same of how long ago that was as the other one. Where the two disagree, one was
-    set since: the API server's is believed where the status may have come so. Of a status that nobody saw come, the
-    time is that is nearest to now, and none that is far in the future: an operator begins soon after another ends.
+    set since: the API server's is believed where the status may have come so. Where nobody saw it come the time that is
+    nearest to now is believed, and none that is far in the future: an operator begins soon after another ends.
     """
     counted, by_machine = epoch(status.counted_at), epoch(status.machine_counted_at)
     if counted is None:
