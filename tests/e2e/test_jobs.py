@@ -65,8 +65,12 @@ def test_a_cron_job_makes_a_job_each_minute_and_none_while_it_is_suspended(space
     made = [body["metadata"]["name"] for body in space.get("gpudaskjobs")]
     space.kubectl("wait", "--for=condition=Complete", *(f"gdj/{name}" for name in made), "--timeout=300s")
     assert "the answer is 42" in _status(space, made[0])["runner"]["lastLines"]
-    body = json.loads(space.kubectl("get", "gpudaskcronjob", "minutely", "-o", "json").stdout)
-    assert body["status"]["lastSuccessfulTime"] >= body["status"]["lastScheduleTime"]
+
+    def is_success_recorded() -> bool:  # a write of its own, after the job's
+        (body,) = space.get("gpudaskcronjobs")
+        return bool(body["status"]["lastSuccessfulTime"] >= body["status"]["lastScheduleTime"])
+
+    space.wait(is_success_recorded, "the cron job records its job's success")
     assert [each["metadata"]["name"] for each in space.get("gpudaskjobs")] == made
     space.kubectl("delete", "gpudaskcronjob", "minutely")
     space.wait(lambda: not space.get("gpudaskjobs"), "its jobs go with it")
