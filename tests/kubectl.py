@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from dataclasses import dataclass, replace
@@ -29,15 +30,19 @@ class Kubectl:
         return done
 
     def attempt(self, *arguments: str, stdin: str | None = None) -> Done:
-        """Run it, whatever comes of it."""
-        return subprocess.run(
-            [self.path, *self._cluster, *arguments], input=stdin, capture_output=True, text=True, check=False
-        )
+        """Run it, whatever comes of it.
+
+        Its environment is copied here: a child that is started with this process' own reads it where another thread
+        may just be changing it, and is then not started at all (`Bad address`).
+        """
+        command = [self.path, *self._cluster, *arguments]
+        return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, env=dict(os.environ))
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start it, such as a watch, and read what it writes line by line."""
+        command = [self.path, *self._cluster, *arguments]
         return subprocess.Popen(
-            [self.path, *self._cluster, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=dict(os.environ)
         )
 
     def define(self, *definitions: Path) -> None:

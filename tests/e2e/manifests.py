@@ -40,7 +40,8 @@ def cluster(name: str, *pools: Json, **spec: Any) -> Json:
 
 def job(name: str, program: str, **spec: Any) -> Json:
     """A GpuDaskJob that runs a program beside a cluster of its own, of one CPU worker, unless `spec` says otherwise."""
-    container = {"name": "runner", "args": ["python", "-c", program]}
+    resources = {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"memory": "512Mi"}}
+    container = {"name": "runner", "args": ["python", "-c", program], "resources": resources}
     runner = {"template": {"spec": {"containers": [container]}}}
     body = {"runner": runner, "cluster": {"spec": cluster(name, cpu(replicas=1))["spec"]}, "backoff": "1s"} | spec
     return {"apiVersion": "gpudask.dev/v1alpha1", "kind": "GpuDaskJob", "metadata": {"name": name}, "spec": body}

@@ -42,8 +42,13 @@ class Platform:
         return self.provider.cluster
 
     def install(self, *settings: str, image: str = "") -> None:
-        """`helm upgrade --install`, with more values if given, and perhaps another version's image."""
+        """`helm upgrade --install`, with more values if given, and perhaps another version's image.
+
+        Helm waits until the new operators are ready. The old ones end then: until they are gone, they may still act.
+        """
         self.provider.install(image or self.operator_image, *settings)
+        templates = lambda: {pod["metadata"]["labels"]["pod-template-hash"] for pod in self.operator_pods()}  # noqa: E731
+        eventually(lambda: len(templates()) <= 1, "no operator of the earlier release is left")
 
     def create_namespace(self, name: str, *, pod_security: str = "restricted") -> None:
         """Make a namespace where Pod Security enforces a level: pods that violate it are refused."""

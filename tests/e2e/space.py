@@ -135,6 +135,28 @@ class Space:
             lambda: self.condition(cluster, "Ready").get("status") == "True", f"{cluster} is ready", seconds=seconds
         )
 
+    def events(self) -> set[str]:
+        """The reasons of the namespace's events."""
+        return {event["reason"] for event in self.get("events.events.k8s.io")}
+
+    def limit(self, name: str, hard: dict[str, str]) -> None:
+        """Apply a ResourceQuota, and wait until it is heeded."""
+        quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": name}, "spec": {"hard": hard}}
+        self.apply(quota)
+
+        def is_heeded() -> bool:
+            found = {body["metadata"]["name"]: body.get("status", {}) for body in self.get("resourcequotas")}
+            return found[name].get("hard") == hard
+
+        self.wait(is_heeded, f"the quota {name} is heeded")
+
+    def wait_observed(self, cluster: str) -> None:
+        """Wait until the operator has looked at the cluster's spec as it is now."""
+        (generation,) = [
+            body["metadata"]["generation"] for body in self.get("gdc") if body["metadata"]["name"] == cluster
+        ]
+        self.wait(lambda: self.status(cluster).get("observedGeneration") == generation, "the edit is observed")
+
     def wait_pods(self, cluster: str, pool: str, count: int, *, seconds: float = 150) -> None:
         """Wait until a pool has exactly so many pods, terminating ones included."""
         what = f"pool {pool} of {cluster} has {count} pods"

@@ -114,6 +114,12 @@ def test_logs_of_the_scheduler_of_a_pool_and_as_they_come(space: Space) -> None:
     (pod,) = space.pods("talk")
     space.platform.kill(pod)
     eventually(lambda: shell.run("logs", "talk", "--previous").returncode == 0, "the log before the restart is there")
+
+    def runs_again() -> bool:
+        (container,) = space.pods("talk")[0]["status"]["containerStatuses"]
+        return container["restartCount"] == 1 and "running" in container["state"]
+
+    space.wait(runs_again, "the scheduler runs again")  # the log of one that has ended is not followed
     with shell.started("logs", "talk", "--follow", "--tail", "1") as process:
         assert first_line(process)
 

@@ -114,6 +114,7 @@ def test_multi_gpu_has_four_workers_in_one_pod_and_each_gpu_task_has_a_gpu_of_it
         assert space.names("multi", "gpu") == {"multi-gpu-worker-0"}
         assert space.pool("multi", "gpu")["gpusHeld"] == 4
         client.run(release)
+        assert first.result(timeout=60) == 0  # until then its worker counts as one that works
         tasks = client.map(first_visible_gpu, range(4), seconds=2.0, resources=GPU, pure=False)
         assert sorted(client.gather(tasks)) == ["0", "1", "2", "3"]
         used = [worker for workers in ends(client, [task.key for task in tasks]).values() for worker in workers]

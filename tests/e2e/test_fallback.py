@@ -57,8 +57,7 @@ def test_tasks_fall_back_while_others_have_the_gpus_and_return_when_one_is_free(
         executions = ends(client, [future.key for future in more])
         assert {len(workers) for workers in executions.values()} == {1}, "nothing is cut and nothing runs twice"
         assert {_pool(worker) for workers in executions.values() for worker in workers} == {"cpu", "gpu"}
-    reasons = {event["reason"] for event in space.get("events.events.k8s.io")}
-    assert {"FallbackStarted", "FallbackEnded"} <= reasons
+    space.wait(lambda: {"FallbackStarted", "FallbackEnded"} <= space.events(), "events say so")
 
 
 def _taking_all_gpus() -> Json:

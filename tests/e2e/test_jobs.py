@@ -26,7 +26,7 @@ def test_a_job_gives_its_answer_and_its_cluster_back(space: Space) -> None:
     status = _status(space, "sums")
     assert (status["attempts"], status["runner"]["exitCode"]) == (1, 0)
     assert "the answer is 42" in status["runner"]["lastLines"]
-    assert space.get("gpudaskclusters") == []
+    space.wait(lambda: space.get("gpudaskclusters") == [], "its cluster is gone")
 
 
 def test_a_job_that_fails_is_tried_again_and_says_its_exit_code(space: Space) -> None:
@@ -43,9 +43,7 @@ def test_jobs_whose_runners_fill_the_quota_all_end(space: Space) -> None:
 
     That place is the scheduler's, and not for its worker, which finds none.
     """
-    space.apply(
-        {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": {"pods": "2"}}}
-    )
+    space.limit("few", {"pods": "2"})
     names = ("one", "two")
     jobs = [job(name, "from distributed import Client; Client()") for name in names]
     space.apply({"apiVersion": "v1", "kind": "List", "items": jobs})

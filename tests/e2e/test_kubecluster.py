@@ -128,7 +128,7 @@ def test_a_killed_port_forward_and_a_restarted_scheduler_leave_a_client_that_wor
 
 
 def test_a_cluster_that_nobody_uses_goes_also_when_its_program_is_gone(space: Space) -> None:
-    words = {"image": IMAGE, "n_workers": 1, "resources": SMALL, "idle_timeout": 10, "shutdown_on_close": False}
+    words = {"image": IMAGE, "n_workers": 1, "resources": SMALL, "idle_timeout": 30, "shutdown_on_close": False}
     options = {"namespace": space.kubectl.namespace, "quiet": True, "timeout": 120}
     with KubeCluster("brief", **words, **options) as found, Client(found) as client:
         assert client.submit(sum, [1, 2]).result(timeout=60) == 3
@@ -188,8 +188,7 @@ def test_what_keeps_a_cluster_is_told_while_it_waits_and_in_the_error(
     space: Space, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An image that cannot be pulled, a GPU that no node has, and a quota: in Kubernetes' own words."""
-    quota = {"hard": {"requests.nvidia.com/gpu": "0"}}
-    space.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "no-gpus"}, "spec": quota})
+    space.limit("no-gpus", {"requests.nvidia.com/gpu": "0"})
     slices = {"name": "slices", "gpu": {"resourceName": "nvidia.com/mig-7g.80gb"}, "replicas": 1}
     made = cluster("kept", gpu(replicas=1), slices)
     made["spec"]["image"], made["spec"]["imagePullPolicy"] = "localhost/no/such:image", "IfNotPresent"

@@ -20,10 +20,10 @@ def test_a_task_that_never_ends_is_cut_after_the_drain_timeout_and_runs_again_el
         assert "wait_for_release" in space.wait(lambda: space.pool("hung", "cpu").get("leaving"), "the status tells it")
         space.wait_pods("hung", "cpu", 1)
         assert leaving not in space.names("hung", "cpu")
-        assert leaving in space.pool("hung", "cpu")["forced"]
+        space.wait(lambda: leaving in space.pool("hung", "cpu")["forced"], "the status says that it was forced")
         client.run(release)
         assert sorted(client.gather(futures)) == [0, 1]
-    assert "DrainForced" in {event["reason"] for event in space.get("events.events.k8s.io")}
+    space.wait(lambda: "DrainForced" in space.events(), "an event says so, too")
 
 
 def test_a_pod_whose_device_fails_task_after_task_is_replaced(space: Space) -> None:
@@ -41,7 +41,7 @@ def test_a_pod_whose_device_fails_task_after_task_is_replaced(space: Space) -> N
         assert future.result(timeout=90) == 1
         assert len(ends(client, [future.key])[str(future.key)]) == 1
         space.wait(lambda: _gpu_seconds("unhealthy", space, "sick"), "what it held meanwhile has its cause")
-    assert "PodReplaced" in {event["reason"] for event in space.get("events.events.k8s.io")}
+    space.wait(lambda: "PodReplaced" in space.events(), "an event says so, too")
 
 
 def test_the_budget_keeps_the_scheduler_while_it_knows_a_result_and_lets_it_go_afterwards(space: Space) -> None:

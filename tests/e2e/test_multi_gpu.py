@@ -56,9 +56,13 @@ def test_a_pod_whose_one_worker_is_busy_keeps_the_idle_one_until_both_can_leave(
         client.run(release)
         assert long.result(timeout=60) == 1
         space.wait_pods("whole", "gpu", 0)
-        story = client.run_on_scheduler(read_story)
-        ours = [what for what, who in story if who == long.key or "-gpu-" in who]
-        assert ours == ["joined", "joined", "ended", "left", "left"], story
+
+        def ours() -> list[str]:
+            story = client.run_on_scheduler(read_story)
+            return [what for what, who in story if who == long.key or "-gpu-" in who]
+
+        space.wait(lambda: len(ours()) >= 5, "the scheduler has seen both go")
+        assert ours() == ["joined", "joined", "ended", "left", "left"]
 
 
 def busy(client: Client) -> int:

@@ -39,6 +39,9 @@ def test_the_notebook_runs_from_a_new_cluster_to_none(
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))  # nobody's own settings
     monkeypatch.setenv("DASK_GPUDASK__IMAGE", IMAGE)  # as an administrator sets it for everybody
     notebook = nbformat.read(NOTEBOOK, as_version=4)
+    (waits,) = [cell for cell in notebook.cells if cell.id == "waits"]
+    assert "timeout=5)" in waits.source
+    waits.source = waits.source.replace("timeout=5)", "timeout=30)")  # other tests run beside this one
 
     def idle_pods_leave_sooner(cell: Any, **_: Any) -> None:
         if cell.id == "create":  # nobody should wait a minute for it here

@@ -188,6 +188,6 @@ def test_pods_that_start_dask_by_a_command_of_their_own_compute_and_are_scaled(
         made.scale(2)
         space.wait_workers("own", "default", 2)
         made.scale(1)
-        space.wait(lambda: len(space.names("own", "default")) == 1, "an idle worker is let go: its drain is answered")
+        space.wait_pods("own", "default", 1)  # an idle worker is released, and gone: the stock client lists its pod
         logs = made.get_logs()
         assert all("mine" in text for text in logs.values()), logs

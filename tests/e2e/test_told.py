@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from gpudask.api import Json
 
+import asyncio
 import logging
 import time
 from collections import Counter
@@ -23,9 +24,6 @@ from tests.e2e.space import Space
 
 WITHIN_SECONDS = 10.0
 GPU = {"GPU": 1}
-_PODS = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}}
-NO_MORE_GPUS: Json = _PODS | {"spec": {"hard": {"requests.nvidia.com/gpu": "0"}}}
-NO_MORE_PODS: Json = _PODS | {"spec": {"hard": {"pods": "0"}}}
 FAILS = {"spec": {"containers": [{"name": "dask", "command": ["false"]}]}}
 
 
@@ -78,7 +76,7 @@ def test_a_quota_and_its_next_try_and_what_was_refused_comes_soon_after_it_is_li
 ) -> None:
     with connected(space) as (_, client):
         for _ in range(2):
-            space.apply(NO_MORE_GPUS)
+            space.limit("none", {"requests.nvidia.com/gpu": "0"})
             future = client.submit(sum, [1, 2], resources=GPU, pure=False)
             refused = is_reported(space, "Degraded", "QuotaExceeded")
             hears(space, caplog, "exceeded quota: none", "next try at", "Have the quota raised", known=refused)
@@ -104,6 +102,7 @@ def test_no_node(space: Space, caplog: pytest.LogCaptureFixture) -> None:
 def test_an_image_that_cannot_be_pulled(space: Space, caplog: pytest.LogCaptureFixture) -> None:
     with connected(space) as (_, client):
         space.edit("told", {"op": "add", "path": "/spec/pools/1/image", "value": "registry.invalid/none:1"})
+        space.wait_observed("told")
         future = client.submit(sum, [1, 2], resources=GPU)
         hears(
             space,
@@ -145,9 +144,12 @@ def test_an_edit_that_is_refused(space: Space, caplog: pytest.LogCaptureFixture)
 
 
 def test_a_scheduler_that_is_busy_with_one_call(space: Space, caplog: pytest.LogCaptureFixture) -> None:
+    def be_busy() -> None:
+        asyncio.get_running_loop().call_later(0.1, time.sleep, 20)  # the scheduler's loop answers nobody then
+
     with connected(space) as (_, client):
         waiting = client.submit(sum, [1, 2], resources=GPU)
-        client.loop.add_callback(client._run_on_scheduler, time.sleep, 20)  # the scheduler's loop answers nobody then
+        client.run_on_scheduler(be_busy)
         hears(space, caplog, "the scheduler has not answered", "gpudask logs told", known=lambda: True)
         waiting.cancel()
 
@@ -155,10 +157,10 @@ def test_a_scheduler_that_is_busy_with_one_call(space: Space, caplog: pytest.Log
 def test_a_scheduler_that_is_lost(space: Space, caplog: pytest.LogCaptureFixture) -> None:
     with connected(space) as (_, client):
         waiting = client.submit(sum, [1, 2], resources=GPU)
-        space.apply(NO_MORE_PODS)
+        space.limit("none", {"pods": "0"})
         (pod,) = space.names("told")
         space.kubectl("delete", "pod", pod, "--grace-period=1", "--wait=false")
-        hears(space, caplog, "exceeded quota: none", known=is_reported(space, "SchedulerReady", "SchedulerPending"))
+        hears(space, caplog, "exceeded quota: none", known=is_reported(space, "Degraded", "QuotaExceeded"))
         waiting.cancel()
 
 

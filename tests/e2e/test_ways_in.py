@@ -152,7 +152,7 @@ async def test_a_bare_cluster_says_what_it_chose_and_is_found_again_after_its_pr
         KubeCluster.from_name(name, **options) as found,
         Client(found, asynchronous=True) as client,
     ):
-        await found.wait_for_workers(1, pool="cpu", timeout=60)
+        await found.wait_for_workers(1, pool="cpu", timeout=150)
         async with found.hold("cpu", 1, timeout=120) as workers:
             assert await client.submit(sum, [1, 2], workers=workers) == 3
     assert space.get("gdc") == [], "the one that took it over deleted it"
