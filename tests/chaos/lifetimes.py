@@ -9,7 +9,8 @@ is deleted meanwhile. What a watch cannot tell is allowed for:
   is told later: a ledger may count up to either.
 - It holds them from when it was given its node, of which its condition tells, or from when that could be stored and
   told: while etcd hangs there are seconds between the two.
-- While the watch itself was away, a pod came or went at some time between its last word and the first of the next.
+- While the watch itself was away, a pod came or went at some time between its last word and the first of the next. An
+  operator, whose watch was away as well, hears of the end a little later.
 - Between two counts of a status that lie further apart than counts ever do while an operator leads, nobody counted:
   the leader had ended. The next one has seen what went meanwhile, unless it had just begun itself: then it takes half
   of that time, and is off by no more than the other half.
@@ -41,6 +42,7 @@ _POOL, _CLUSTER = "gpudask.dev/pool", "gpudask.dev/cluster"
 # A pod that goes wakes a pass, and its status follows at once or a second later; one that comes likewise.
 _COUNTED_SECONDS = 3.0
 _ASKED_AGAIN_SECONDS = 3.0  # so long after the API server is back an operator has listed all pods again
+_AWAY_SECONDS = 1.0  # a watch that is begun anew so much later could not be begun before
 _TOLD_SECONDS = 60.0  # a status that tells another time by so much was told a wrong one
 _SHARE = 0.01
 _SAME_SECONDS = 0.5  # two watches hear of the same event at two times, some hundredths apart each
@@ -77,9 +79,10 @@ class Lifetimes:
         there = {pod["metadata"]["uid"]: pod for pod in pods}
         for pod in there.values():
             self._see(pod, (self._known_at, at))
+        was_away = at - self._known_at > _AWAY_SECONDS
         for uid, lifetime in self.pods.items():
             if uid not in there and lifetime.ended is None:
-                lifetime.ended = (self._known_at, at)
+                lifetime.ended = (self._known_at, at + _ASKED_AGAIN_SECONDS if was_away else at)
         self._known_at = at
 
     def heard(self, event: Json, at: float) -> None:

@@ -187,7 +187,15 @@ def test_while_the_watch_was_away_a_pod_went_at_some_time_of_it():
     lifetimes = watched(*LIVED_20[:2])
     lifetimes.silent(110.0)
     lifetimes.listed([], 120.0)
-    for held, is_clean in ((4.0, True), (24.0, True), (2.0, False), (26.0, False)):
+    for held, is_clean in ((4.0, True), (30.0, True), (2.0, False), (32.0, False)):
+        assert compare(lifetimes, [replace(AT_30, held=held)]).verdict.is_clean == is_clean
+
+
+def test_a_watch_that_is_begun_anew_at_once_was_not_away():
+    lifetimes = watched(*LIVED_20[:2])
+    lifetimes.silent(119.8)
+    lifetimes.listed([], 120.0)
+    for held, is_clean in ((24.0, True), (22.0, False), (26.0, False)):
         assert compare(lifetimes, [replace(AT_30, held=held)]).verdict.is_clean == is_clean
 
 

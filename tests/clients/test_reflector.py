@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpudask.api import Json
 
 import asyncio
+import itertools
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ import pytest
 
 from gpudask.clients.errors import ApiError
 from gpudask.clients.reflector import Reflector
+from tests.virtual_time import in_virtual_time, now
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,17 @@ class Script:
             if isinstance(item, Exception):
                 raise item
             yield item
+
+
+@dataclass
+class Timed(Script):
+    """It notes when it is asked, in seconds of the event loop's clock."""
+
+    times: list[float] = field(default_factory=list)
+
+    async def list_page(self, path: str, *, query: Json, **others: str) -> Json:
+        self.times.append(now())
+        return await super().list_page(path, query=query, **others)
 
 
 class Cache:
@@ -408,6 +421,20 @@ async def test_what_is_refused_after_it_was_known_is_known_no_more(
         assert len(told) == 1, "once, however long it lasts"
     finally:
         running.cancel()
+
+
+def test_a_watch_is_back_soon_after_an_outage_and_a_server_that_answers_with_errors_is_asked_seldom():
+    """The pause had grown to ten seconds: pods that ended in an outage held their GPUs so much longer in the ledger."""
+
+    async def longest_pause(error: ApiError) -> float:
+        script = Timed([*[error] * 40, ([], 1)], [])
+        running = asyncio.create_task(Cache(script).reflector.run())
+        await script.open.wait()
+        running.cancel()
+        return max(then - before for before, then in itertools.pairwise(script.times))
+
+    assert in_virtual_time(longest_pause(UNHEARD)) <= 2.0
+    assert 5.0 < in_virtual_time(longest_pause(ApiError(503, "ServiceUnavailable", "busy", "LIST /pods"))) <= 10.0
 
 
 UNKNOWN = ApiError(404, "NotFound", "404 page not found", "LIST /jobs")

@@ -39,6 +39,7 @@ _LOG = logging.getLogger(__name__)
 _FULL = "application/json"
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _FIRST_DELAY_SECONDS, _LAST_DELAY_SECONDS = 0.2, 10.0
+_UNREACHED_DELAY_SECONDS = 2.0  # a connection that is refused costs nobody anything, and an outage's end is to be seen
 # How many objects that cannot be read are remembered with the version that was logged.
 _UNREADABLE_KEPT = 10_000
 # Of such objects so many are logged at once, and one in so many seconds from then on; the others are counted.
@@ -195,6 +196,8 @@ class Reflector(Generic[T]):
             except ApiError as error:
                 if error.status != 0:
                     version = ""  # too old, or refused: only a list has what happened meanwhile
+                else:
+                    delay = min(delay, _UNREACHED_DELAY_SECONDS)
                 if error.not_found or error.forbidden:
                     self._set_refused(error)
                 elif not error.gone:
