@@ -8,6 +8,7 @@ import signal
 import subprocess
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from local.clusters.cluster import Cluster
 from local.operator.release import NAMESPACE
@@ -96,8 +97,9 @@ class Platform:
 
     def operator_pods(self) -> list[dict[str, Any]]:
         """The operator's pods."""
-        listed = self.kubectl.inside(NAMESPACE)("get", "pods", "-l", _OPERATOR, "-o", "json").stdout
-        return list(json.loads(listed)["items"])
+        listed = self.provider.get(f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={quote(_OPERATOR)}")
+        assert listed is not None, "the API server knows no pods"
+        return list(listed["items"])
 
     def operator_log(self) -> str:
         """The end of the operators' logs."""

@@ -83,8 +83,7 @@ class Program:
 
     def phase(self) -> str:
         """The pod's phase."""
-        found = self.space.kubectl("get", "pod", self.name, "-o", "jsonpath={.status.phase}")
-        return found.stdout
+        return str(self.space.find("pods", self.name)["status"]["phase"])
 
     def printed(self) -> str:
         """What it has written so far, its errors too; empty where it has not begun."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import urlencode
 
 import gpudask_e2e
 from distributed import Client
@@ -22,6 +22,17 @@ from tests.e2e.platform import Platform
 from tests.eventually import eventually
 from tests.kubectl import Kubectl
 
+# What is asked again and again is not asked through kubectl: starting it costs more than the answer, on a machine where
+# the pods need the time.
+VERSIONS = {
+    **dict.fromkeys(("pods", "services", "configmaps", "secrets", "resourcequotas"), "v1"),
+    **dict.fromkeys((PLURAL, "gpudaskjobs", "gpudaskcronjobs"), API_VERSION),
+    **dict.fromkeys(("daskclusters", "daskworkergroups", "daskjobs"), "kubernetes.dask.org/v1"),
+    "deployments": "apps/v1",
+    "events": "events.k8s.io/v1",
+    "poddisruptionbudgets": "policy/v1",
+}
+_SHORT = {"gdc": PLURAL}
 _numbers = itertools.count(1)
 
 
@@ -58,9 +69,23 @@ class Space:
         """Change a cluster by JSON patch operations."""
         self.kubectl("patch", "gdc", cluster, "--type=json", "-p", json.dumps(operations))
 
-    def get(self, kind: str, *selector: str) -> list[Json]:
-        """Objects of one kind or several, in kubectl's words."""
-        return list(json.loads(self.kubectl("get", kind, *selector, "-o", "json").stdout)["items"])
+    def get(self, kind: str, *, labels: str = "", fields: str = "") -> list[Json]:
+        """The objects of a kind of `VERSIONS`, by a selector of labels or fields; none where the kind is not known."""
+        plural = _SHORT.get(kind, kind)
+        query = urlencode({"labelSelector": labels, "fieldSelector": fields})
+        listed = self.platform.provider.get(f"{self._path(VERSIONS[plural])}/{plural}?{query}")
+        return list(listed["items"]) if listed else []
+
+    def find(self, kind: str, name: str) -> Json:
+        """One object. An AssertionError where there is none."""
+        (body,) = self.get(kind, fields=f"metadata.name={name}") or [None]
+        assert body is not None, f"there is no {kind} {name}"
+        return body
+
+    def nodes(self) -> list[Json]:
+        """The cluster's nodes."""
+        listed = self.platform.provider.get("/api/v1/nodes")
+        return list(listed["items"]) if listed else []
 
     def status(self, cluster: str) -> Json:
         """A cluster's status."""
@@ -79,10 +104,7 @@ class Space:
     def pods(self, cluster: str, pool: str = "") -> list[Json]:
         """The worker pods of a pool, or without one the scheduler pods."""
         which = f"gpudask.dev/pool={pool}" if pool else "dask.org/component=scheduler"
-        selector = quote(f"gpudask.dev/cluster={cluster},{which}")
-        listed = self.platform.provider.get(f"{self._path('v1')}/pods?labelSelector={selector}")
-        assert listed is not None, "the API server knows no pods"
-        return list(listed["items"])
+        return self.get("pods", labels=f"gpudask.dev/cluster={cluster},{which}")
 
     def names(self, cluster: str, pool: str = "") -> set[str]:
         """The names of those pods that nobody asked to end."""
@@ -137,24 +159,19 @@ class Space:
 
     def events(self) -> set[str]:
         """The reasons of the namespace's events."""
-        return {event["reason"] for event in self.get("events.events.k8s.io")}
+        return {event["reason"] for event in self.get("events")}
 
     def limit(self, name: str, hard: dict[str, str]) -> None:
         """Apply a ResourceQuota, and wait until it is heeded."""
         quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": name}, "spec": {"hard": hard}}
         self.apply(quota)
 
-        def is_heeded() -> bool:
-            found = {body["metadata"]["name"]: body.get("status", {}) for body in self.get("resourcequotas")}
-            return found[name].get("hard") == hard
-
+        is_heeded = lambda: self.find("resourcequotas", name).get("status", {}).get("hard") == hard  # noqa: E731
         self.wait(is_heeded, f"the quota {name} is heeded")
 
     def wait_observed(self, cluster: str) -> None:
         """Wait until the operator has looked at the cluster's spec as it is now."""
-        (generation,) = [
-            body["metadata"]["generation"] for body in self.get("gdc") if body["metadata"]["name"] == cluster
-        ]
+        generation = self.find(PLURAL, cluster)["metadata"]["generation"]
         self.wait(lambda: self.status(cluster).get("observedGeneration") == generation, "the edit is observed")
 
     def wait_pods(self, cluster: str, pool: str, count: int, *, seconds: float = 150) -> None:
@@ -175,10 +192,7 @@ class Space:
         return f"\n{tables}\n{statuses}"
 
     def _path(self, version: str) -> str:
-        """Where objects of a version of the API are. What is asked again and again is not asked through kubectl.
-
-        Starting it costs more than the answer, on a machine where the pods need the time.
-        """
+        """Where the namespace's objects of a version of the API are."""
         root = "apis" if "/" in version else "api"
         return f"/{root}/{version}/namespaces/{self.kubectl.namespace}"
 

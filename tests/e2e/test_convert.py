@@ -29,7 +29,7 @@ def test_a_documented_cluster_with_a_group_and_an_autoscaler_computes_once_conve
     space.wait_ready("simple")
     for pool in _POOLS:
         space.wait_workers("simple", pool, 1)
-    (service,) = space.get("services", "--field-selector=metadata.name=simple-scheduler")
+    service = space.find("services", "simple-scheduler")
     assert service["spec"]["type"] == "NodePort"
     with space.client("simple") as client:
         assert client.submit(sum, [1, 2]).result(timeout=120) == 3

@@ -34,7 +34,7 @@ def test_a_result_that_keeps_a_gpu_is_given_up_after_its_time_and_computed_again
         assert value.status == "finished", "it was given up before the status said what keeps the GPU"
         space.wait(lambda: not space.names("releasing", "gpu"), "the pod leaves")
         assert time.monotonic() - idle_since >= RELEASE_AFTER_SECONDS - 1  # it was idle before this program heard of it
-        events = space.get("events.events.k8s.io")
+        events = space.get("events")
         assert any(event["reason"] == "DrainBlocked" and "OnlyOnGpu" in event["note"] for event in events)
         space.wait_pods("releasing", "gpu", 0)
         steadily(lambda: not space.pods("releasing", "gpu"), "nothing computes it again", seconds=3, show=space.show)

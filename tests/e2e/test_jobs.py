@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any
 
@@ -14,7 +13,7 @@ _FAILS = "from distributed import Client; Client(); raise SystemExit(7)"
 
 
 def _status(space: Space, name: str) -> dict[str, Any]:
-    return dict(json.loads(space.kubectl("get", "gdj", name, "-o", "json").stdout)["status"])
+    return dict(space.find("gpudaskjobs", name)["status"])
 
 
 def test_a_job_gives_its_answer_and_its_cluster_back(space: Space) -> None:

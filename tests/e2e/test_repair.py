@@ -119,15 +119,13 @@ def test_a_service_that_was_edited_or_deleted_is_put_right(space: Space) -> None
     space.kubectl("patch", "service", "drift-scheduler", "-p", json.dumps(patch))
 
     def service() -> dict[str, dict[str, str]]:
-        body = json.loads(space.kubectl("get", "service", "drift-scheduler", "-o", "json").stdout)
+        body = space.find("services", "drift-scheduler")
         return {"selector": body["spec"]["selector"], "labels": body["metadata"]["labels"]}
 
     space.wait(lambda: service()["selector"]["dask.org/component"] == "scheduler", "its selector is ours again")
     assert service()["labels"]["mine"] == "kept", "a label that is not ours was taken away"
     space.kubectl("delete", "service", "drift-scheduler")
-    space.wait(
-        lambda: space.kubectl.attempt("get", "service", "drift-scheduler").returncode == 0, "the Service is back"
-    )
+    space.wait(lambda: space.get("services", fields="metadata.name=drift-scheduler"), "the Service is back")
 
 
 @pytest.mark.alone  # it ends the operator
@@ -182,9 +180,9 @@ def test_an_operator_that_was_away_catches_up_and_deletion_needs_none(space: Spa
     space.platform.scale_operator(0)
     try:
         space.kubectl("delete", "gdc", "goes", "--timeout=120s")
-        mine = ("-l", "gpudask.dev/cluster=goes")
+        mine = "gpudask.dev/cluster=goes"
         eventually(
-            lambda: not any(space.get(kind, *mine) for kind in ("pods", "services", "configmaps", "secrets")),
+            lambda: not any(space.get(kind, labels=mine) for kind in ("pods", "services", "configmaps", "secrets")),
             "everything of the deleted cluster is gone without an operator",
             show=space.show,
         )

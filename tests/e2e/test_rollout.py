@@ -205,7 +205,7 @@ def another_name_of_the_image(space: Space) -> str:
     """The name by which this checkout's Dask image is known beside `dev`: a change of the spec, and of nothing else."""
 
     def names() -> list[str]:
-        images = [image["names"] for node in space.get("nodes") for image in node["status"]["images"]]
+        images = [image["names"] for node in space.nodes() for image in node["status"]["images"]]
         return [name for group in images if IMAGE in group for name in group if name != IMAGE and "@" not in name]
 
     return str(space.wait(names, "the kubelets report their images")[0])

@@ -101,4 +101,4 @@ def test_a_gpu_pool_that_no_node_can_hold_lets_the_cpu_pool_work_and_grow_and_is
 
 def _notes(space: Space, reason: str) -> str:
     """What the events of this reason say."""
-    return "\n".join(event["note"] for event in space.get("events.events.k8s.io") if event["reason"] == reason)
+    return "\n".join(event["note"] for event in space.get("events") if event["reason"] == reason)

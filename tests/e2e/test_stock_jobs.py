@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from typing import Any
 
 import pytest
@@ -31,7 +30,7 @@ def _dask_job(name: str, program: str) -> dict[str, Any]:
 
 
 def _status(space: Space, name: str) -> dict[str, Any]:
-    return dict(json.loads(space.kubectl("get", "daskjob", name, "-o", "json").stdout).get("status", {}))
+    return dict(space.find("daskjobs", name).get("status", {}))
 
 
 def _ends(space: Space, name: str, word: str) -> dict[str, Any]:

@@ -147,7 +147,7 @@ def connected(stack: ExitStack, space: Space, name: str) -> Client:
 
 def not_ready(space: Space) -> list[str]:
     """The pods that are not ready; what is missing altogether, too."""
-    pods = space.get("pods", "--selector=dask.org/component in (scheduler,worker)")
+    pods = space.get("pods", labels="dask.org/component in (scheduler,worker)")
     missing = len(GPUS) * (1 + WORKERS) - len(pods)
     ready = [
         pod["metadata"]["name"]

@@ -104,7 +104,7 @@ def doors(space: Space) -> Doors:
     space.apply(cluster("walled", cpu(), gpu(replicas=1)))
     space.wait_ready("walled")
     space.wait_workers("walled", "gpu", 1)
-    (service,) = space.get("service", "--field-selector=metadata.name=walled-scheduler")
+    service = space.find("services", "walled-scheduler")
     (scheduler,) = (pod["status"]["podIP"] for pod in space.pods("walled"))
     found = {
         "the Service": (service["spec"]["clusterIP"], 8786),

@@ -59,7 +59,7 @@ def test_a_node_port_and_a_load_balancer_are_dialled_without_a_forwarded_port(sp
     options = {"scheduler_service_type": "NodePort", "create_mode": CreateMode.CREATE_ONLY}
     with KubeCluster("ported", timeout=120, timing=PATIENT, **words, **options) as found:
         ports = {each["port"]: each["nodePort"] for each in service(space, "ported")["spec"]["ports"]}
-        nodes = {each["address"] for node in space.get("nodes") for each in node["status"]["addresses"]}
+        nodes = {each["address"] for node in space.nodes() for each in node["status"]["addresses"]}
         assert found.scheduler_address in {f"tcp://{address}:{ports[8786]}" for address in nodes}
         assert found._connection.forwards == {}
         computes(found)
@@ -79,7 +79,7 @@ def test_a_node_port_and_a_load_balancer_are_dialled_without_a_forwarded_port(sp
 
 
 def service(space: Space, name: str) -> Json:
-    return dict(json.loads(space.kubectl("get", "service", f"{name}-scheduler", "-o", "json").stdout))
+    return space.find("services", f"{name}-scheduler")
 
 
 def give_address(space: Space, balanced: str, address: str) -> None:
