@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudask.preload.graphs.client_line import ClientLine, Does, Message, unwanted
 from gpudask.preload.graphs.failures import Failure, Kind
+from gpudask.preload.graphs.intake import ClientLine, Does, Message, unwanted
 from gpudask.preload.graphs.reading import ONE_GPU, Readers
 from gpudask.preload.pools import Pools
 from gpudask.preload.requirements import PLAIN
