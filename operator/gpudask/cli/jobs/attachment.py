@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -17,9 +18,8 @@ import typer
 from gpudask.api import Json
 from gpudask.api.resource import JOB_PLURAL
 from gpudask.api.untrusted_text import quote
-from gpudask.cli.jobs import outcome
 from gpudask.cli.output import CliError, write_message
-from gpudask.cli.untrusted import field, log_line, objects, text, whole
+from gpudask.cli.untrusted import field, lines, log_line, objects, text, whole
 from gpudask.cli.watch import follow
 from gpudask.kubecluster.errors import SILENT, KubeClusterError, why_pod_waits
 
@@ -30,7 +30,10 @@ _LOOK_SECONDS = 1.0
 _MOST_PAUSE_SECONDS = 10.0
 _QUIET_SECONDS = 3.0  # of a wait, before it is said what for: most are over then
 _TRIES = 3  # at the log of a runner that is over
-_ENDED = ("Succeeded", "Failed")
+_ENDED = ("Succeeded", "Failed")  # phases of a pod
+_COMPLETE, _FAILED = "Complete", "Failed"  # conditions
+_MOST_ATTEMPTS = 1000
+_MOST_CODE = 255
 
 
 class Attachment:
@@ -75,8 +78,8 @@ class Attachment:
     # ------------------------------------------------------------------ the job
 
     @property
-    def _state(self) -> outcome.State:
-        return outcome.read(self._body)
+    def _state(self) -> JobState:
+        return _job_state(self._body)
 
     @property
     def _is_over(self) -> bool:
@@ -231,10 +234,63 @@ class Attachment:
         return None
 
     async def _print_lines(self, read: Callable[[], AsyncGenerator[str, None]]) -> None:
-        async with aclosing(read()) as lines:
-            async for line in lines:
+        async with aclosing(read()) as log:
+            async for line in log:
                 self._printed += 1
                 typer.echo(log_line(line))
+
+
+@dataclass(frozen=True)
+class JobState:
+    """The state of a GpuDaskJob, read from what the API server has of it: total, whatever stands there.
+
+    Attributes:
+        attempts: the runners that were begun.
+        has_ended: whether it ended, for good.
+        exit_code: what the command line ends with then: the runner's exit code, which is 128 and the signal's number
+            where one ended it; 1 where it never ran or is not known.
+        message: why it failed; empty where it did not.
+        why: what it waits for now; empty where its status does not say.
+        pod: the name of the last runner's pod, whose last lines `last_lines` are.
+    """
+
+    attempts: int
+    has_ended: bool
+    exit_code: int
+    message: str
+    why: str
+    pod: str
+    last_lines: str
+
+
+def _job_state(body: Json) -> JobState:
+    """The state that `body` tells."""
+    failure = _condition(body, _FAILED)
+    is_complete = _condition(body, _COMPLETE) is not None
+    return JobState(
+        attempts=max(0, min(whole(body, "status", "attempts"), _MOST_ATTEMPTS)),
+        has_ended=is_complete or failure is not None,
+        exit_code=0 if is_complete else _failure_code(whole(body, "status", "runner", "exitCode")),
+        message="" if failure is None or is_complete else _told(failure),
+        why=_told(field(body, "status")),
+        pod=text(body, "status", "runner", "pod", length=253),
+        last_lines=lines(body, "status", "runner", "lastLines"),
+    )
+
+
+def _condition(body: Json, kind: str) -> Json | None:
+    found = objects(body, "status", "conditions", most=100)
+    return next((item for item in found if item.get("type") == kind and item.get("status") == "True"), None)
+
+
+def _failure_code(code: int) -> int:
+    return code if 0 < code <= _MOST_CODE else 1
+
+
+def _told(item: object) -> str:
+    """The reason and the message of a condition or of a status."""
+    reason, message = text(item, "reason"), text(item, "message", length=1000)
+    return ": ".join(part for part in (reason, message) if part)
 
 
 def _is_final(error: KubeClusterError) -> bool:
