@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,6 +18,8 @@ from gpudask.cli.options import Context, Kubeconfig, Name, Namespace
 from gpudask.cli.output import CliError, Exit
 
 if TYPE_CHECKING:
+    from jinja2 import Template
+
     from gpudask.cli.cost.prices import Prices
     from gpudask.cli.report.sections import Subject
     from gpudask.kubecluster.kube.server import Server
@@ -64,11 +67,31 @@ def report_command(
 
 
 def as_html(subject: Subject, now: float, prices: Prices | None = None) -> str:
-    """The page about a cluster at `now`, seconds since 1970."""
-    from gpudask.cli.report.page import render  # noqa: PLC0415 - help does without
+    """The page about a cluster at `now`, seconds since 1970: the template filled with its sections."""
+    from gpudask.cli.cost.causes import CAUSES  # noqa: PLC0415 - help does without
     from gpudask.cli.report.sections import page  # noqa: PLC0415
+    from gpudask.cli.report.wording import stamp  # noqa: PLC0415
 
-    return render(page(subject, now, prices), now, metadata.version("gpudask"))
+    version = metadata.version("gpudask")
+    sections = page(subject, now, prices)
+    return _template().render(page=sections, made=stamp(now), version=version, stamp=stamp, causes=list(CAUSES))
+
+
+@cache
+def _template() -> Template:
+    """The template, compiled once: that takes far longer than to fill it. jinja2 escapes every text of a section."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - help does without
+
+    # No name of the template's could be forgotten, and none of a tenant's texts be taken for markup.
+    environment = Environment(
+        loader=PackageLoader("gpudask.cli.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template("page.html")
 
 
 class _Last:
