@@ -16,9 +16,8 @@ from distributed.security import Security
 from gpudask.kubecluster.conditions import Conditions
 from gpudask.kubecluster.display import Progress
 from gpudask.kubecluster.on_gpu.client_part import ClientPart
-from gpudask.kubecluster.resource import Resource
+from gpudask.kubecluster.resource import Lease, Resource
 from gpudask.kubecluster.scheduler.connection import SchedulerConnection
-from gpudask.kubecluster.scheduler.lease import Lease
 from gpudask.kubecluster.scheduler.outage import Reconnector
 from gpudask.kubecluster.stock.attributes import StockAttributes
 from gpudask.kubecluster.stock.options import read_options

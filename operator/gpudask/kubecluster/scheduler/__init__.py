@@ -1,4 +1,4 @@
-"""The scheduler as a program has it: the wait until it is ready, the connection, outages, versions, and the lease.
+"""The scheduler as a program has it: the wait until it is ready, the connection, outages, and versions.
 
 How it is reached is in forward/; what the API server is asked, in kube/.
 """
