@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gpudask.metrics import readers
-from gpudask.metrics.readers import Readers
+from gpudask.metrics.server import ADDRESSES, Readers
 
 PROMETHEUS = "10.0.0.1"
 
@@ -38,9 +37,9 @@ def test_one_who_reads_without_pause_is_held_back_and_another_reads_on():
 
 
 def test_as_many_addresses_as_are_told_apart_may_read_without_pause():
-    answers, taken = hammered(Readers(), addresses(readers.ADDRESSES), seconds=300)
+    answers, taken = hammered(Readers(), addresses(ADDRESSES), seconds=300)
     assert all(answers)
-    assert taken <= 2 * 300 + 10 * (readers.ADDRESSES + 1)
+    assert taken <= 2 * 300 + 10 * (ADDRESSES + 1)
 
 
 def test_of_more_addresses_those_that_came_late_share_what_one_has():
@@ -48,13 +47,13 @@ def test_of_more_addresses_those_that_came_late_share_what_one_has():
     assert read(them, PROMETHEUS, 99.0)
     answers, taken = hammered(them, addresses(200), seconds=300)
     assert all(answers), "it keeps its place"
-    assert taken <= 2 * 300 + 10 * (readers.ADDRESSES + 1)
-    assert len(them.remembered) <= readers.ADDRESSES + 1
+    assert taken <= 2 * 300 + 10 * (ADDRESSES + 1)
+    assert len(them.remembered) <= ADDRESSES + 1
 
 
 def test_a_place_is_free_again_once_nobody_reads_from_there():
     them = Readers()
-    for address in addresses(readers.ADDRESSES):
+    for address in addresses(ADDRESSES):
         assert read(them, address, 100.0)
     for address in addresses(50, first=100):
         read(them, address, 100.0)
