@@ -67,7 +67,7 @@ _LONGEST = 500  # lines that one reads in one go
 # takeover of what the stock operator ran (2). For a forwarded connection that is kept (1), the metrics of jobs (2), and
 # what keeps the process small (1). For the second look after an answer that may not be true (1), and for a protocol of
 # a pool's own, in the preload and in the planning (2).
-_FILES = 308
+_FILES = 307
 
 
 @pytest.mark.parametrize("room", sorted(ROOMS))

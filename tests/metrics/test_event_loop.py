@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gpudask.metrics.event_loop import EventLoopLag
+from gpudask.metrics.server import EventLoopLag
 from tests.virtual_time import VirtualLoop, in_virtual_time
 
 

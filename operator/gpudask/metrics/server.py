@@ -11,6 +11,8 @@ Who may read now is bounded for each address, so that one who never pauses keeps
 
 An address keeps its place while it reads once a minute. Those that find none share the last place: so a table of
 addresses, which anybody can have many of, stays small, and who was there before them reads on.
+
+While they are served the lag of the event loop is measured, too: no other part of the operator could count that.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import logging
 import ssl
 import time
 import zlib
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -48,6 +50,8 @@ _PER_SECOND, _BURST = 2.0, 4.0
 _AT_ONCE = 2  # of one address: a slow reader costs a connection, and no time
 _REMEMBERED_SECONDS = 60.0  # after a reading: longer than Prometheus waits for the next one, as a rule
 _OTHERS = ""
+_LAG_SECONDS = 0.5  # between two measurements of the lag
+_LAGS_KEPT = 120  # a minute of them, since the metrics are read a few times a minute
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,3 +227,23 @@ class _Certificate:
             _LOG.warning("the certificate of the metrics, %s: %s%s", self._files[0].parent, error, kept)
             self._seen = None
         return self._is_loaded
+
+
+class EventLoopLag:
+    """How late the event loop comes to what is due, since something else held it: measured while `run` runs."""
+
+    def __init__(self) -> None:
+        self._late: deque[float] = deque(maxlen=_LAGS_KEPT)
+
+    @property
+    def seconds(self) -> float:
+        """The most by which the event loop was late in the last minute."""
+        return max(self._late, default=0.0)
+
+    async def run(self) -> None:
+        """Measure until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + _LAG_SECONDS
+            await asyncio.sleep(_LAG_SECONDS)
+            self._late.append(max(0.0, loop.time() - due))

@@ -34,9 +34,8 @@ from gpudask.clients.scheduler import SchedulerClient
 from gpudask.clients.transport import ApiServer
 from gpudask.heap import Heap
 from gpudask.jobs.runner_pods import parse_runner_pod
-from gpudask.metrics.event_loop import EventLoopLag
 from gpudask.metrics.operator import Metrics
-from gpudask.metrics.server import MetricsServer, Options
+from gpudask.metrics.server import EventLoopLag, MetricsServer, Options
 from gpudask.mirror.definitions import DefinitionsWatcher
 from gpudask.mirror.objects import API_VERSION as MIRROR_API_VERSION
 from gpudask.mirror.state import observe_mirror
