@@ -58,15 +58,15 @@ ROOMS = {path.parent.relative_to(ROOT).as_posix() for path in (*MODULES, *(ROOT 
 _AT_A_GLANCE = 20
 _CROWDED = {"operator/gpudask/preload": 23}  # a part is a file, but for `graphs` and `drains`
 _LONGEST = 500  # lines that one reads in one go
-# In all, `__init__` too. The last 99 are for what programs that connect need: credentials and deletion of their own,
-# leases, conditions, arguments of other cluster managers, the command line in kubectl's ways (16); for the ledger (5);
-# for what GPUs cost: ledgers, prices and the statement, and the report's page (15); for what stays of clusters: the
-# record's models, its room, its writer, the preload's part and the commands (19); for graphs that the scheduler cannot
-# read (8); for the launcher (3); for the client parts of programs on GPU workers (7); for jobs: their model, planner
-# and loops (13), and the commands that run and follow them (8); for stock objects that people make (5), and for the
-# takeover of what the stock operator ran (2). For a forwarded connection that is kept (1), the metrics of jobs (2), and
-# what keeps the process small (1). For the second look after an answer that may not be true (1), and for a protocol of
-# a pool's own, in the preload and in the planning (2).
+# In all, `__init__` too. The last 92 are for what programs that connect need: credentials and deletion of their own,
+# conditions, arguments of other cluster managers, the command line in kubectl's ways (15); for the ledger (5); for what
+# GPUs cost: ledgers, prices and the statement, and the report's page (14); for what stays of clusters: the record's
+# models, its room, its writer, the preload's part and the commands (19); for graphs that the scheduler cannot read (6);
+# for the launcher (3); for the client parts of programs on GPU workers (6); for jobs: their model, planner and loops
+# (13), and the commands that run and follow them (7); for stock objects that people make (4), and for the takeover of
+# what the stock operator ran (2). For a forwarded connection that is kept (1), the metrics of jobs (2), and what keeps
+# the process small (1). For the second look after an answer that may not be true (1), and for a protocol of a pool's
+# own, in the preload and in the planning (2).
 _FILES = 307
 
 
