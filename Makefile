@@ -84,6 +84,7 @@ test: machine setup ## everything: lint, unit, API server, chart, real scheduler
 
 test-without-cluster: setup # a part of test
 	@$(GIVES_WAY) $(PY) -m pytest -m "not e2e and not quiet" $(SIDE_BY_SIDE)
+	@$(GIVES_WAY) $(PY) -m pytest -m own_cluster $$(grep -rl --include='test_*.py' 'pytest\.mark\.own_cluster' tests/e2e)
 
 test-cluster: setup # a part of test
 	@$(PY) -m local up
@@ -91,7 +92,7 @@ test-cluster: setup # a part of test
 	@$(PY) -m local images dask-cpu # of one test: built here, and not within that test's time
 
 test-on-cluster: setup # a part of test
-	@$(PY) -m pytest -m "e2e and alone and not quiet" --durations=20 tests/e2e
+	@$(PY) -m pytest -m "e2e and alone and not quiet and not own_cluster" --durations=20 tests/e2e
 	@$(PY) -m pytest -m "e2e and not alone" $(SIDE_BY_SIDE) tests/e2e
 
 test-e2e: setup ## the tests on a real cluster: the local one (or KUBECONFIG=... IMAGE=... OPERATOR_IMAGE=... with two nodes)

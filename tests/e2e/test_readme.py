@@ -26,6 +26,7 @@ from tests.images.test_publish import VERSION
 
 pytestmark = [
     pytest.mark.alone,  # a second cluster and a build of images take most of the machine
+    pytest.mark.own_cluster,
     pytest.mark.registry,
     pytest.mark.local_cluster("it makes a cluster of its own, whose nodes pull from this machine's loopback"),
 ]
