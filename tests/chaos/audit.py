@@ -16,7 +16,7 @@ The rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -24,7 +24,8 @@ _NOTICED_SECONDS = 10.0  # after a scheduler's end the last client has noticed
 _DEFECT = re.compile(r"Traceback|a defect|never retrieved|Unclosed|CRITICAL", re.IGNORECASE)
 _SLACK = 0.01  # of GPU-seconds, which a status rounds
 _NEXT_TRY = re.compile(r"next try at (\d{4}-[\dT:-]+Z)")
-# After the time that a status tells. Every fault that may hold up an operator is over long before.
+# After the time that a status tells. What passes without an operator or an API server does not count: a lost node takes
+# as long.
 _TRIED_SECONDS = 60.0
 # A time that is told so far from now is that of an operator which began while the API server told another time.
 _BELIEVED_SECONDS = 900.0
@@ -163,15 +164,28 @@ def of_gpu_seconds(samples: Iterable[PoolSample]) -> Verdict:
     return Verdict(wrong=tuple(wrong))
 
 
-def of_retries(samples: Iterable[StatusSample]) -> Verdict:
-    """What statuses told of next tries, in the order in which they were looked at."""
+def of_retries(samples: Iterable[StatusSample], unattended: Collection[tuple[float, float]] = ()) -> Verdict:
+    """What statuses told of next tries, in the order in which they were looked at.
+
+    `unattended`: from when until when there was perhaps no operator, or no API server, to try it.
+    """
     late: dict[tuple[str, str], str] = {}
     for sample in samples:
         for told in _NEXT_TRY.findall(sample.text):
-            seconds = sample.at - datetime.fromisoformat(told).timestamp()
+            due = datetime.fromisoformat(told).timestamp()
+            seconds = sample.at - due - _within(due, sample.at, unattended)
             if _TRIED_SECONDS < seconds < _BELIEVED_SECONDS:
                 late[sample.uid, told] = f"{sample.cluster} was not tried again {seconds:.0f} s after {told}"
     return Verdict(stuck=tuple(late.values()))
+
+
+def _within(first: float, last: float, spans: Iterable[tuple[float, float]]) -> float:
+    """The seconds between two times that lie in any of the spans."""
+    covered, reached = 0.0, first
+    for begin, end in sorted(spans):
+        covered += max(0.0, min(end, last) - max(begin, reached))
+        reached = max(reached, end)
+    return covered
 
 
 def of_log(lines: Iterable[str]) -> Verdict:

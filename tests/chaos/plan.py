@@ -98,6 +98,8 @@ KINDS = (
     Kind("scheduler deleted", "scheduler", weight=0.7, spacing=60),
 )
 OF_API_SERVER = frozenset(kind.name for kind in KINDS if kind.group == "API server")
+# All operators may be on the node that is lost, and one that is killed may lead.
+OF_OPERATORS = frozenset(kind.name for kind in KINDS if kind.group == "operator" or kind.name == "node lost")
 LOSES_STATE = frozenset({"scheduler killed", "scheduler deleted"})
 
 

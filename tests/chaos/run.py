@@ -20,7 +20,7 @@ from tests.chaos.faults import FAULTS
 from tests.chaos.workloads import Workload
 from tests.chaos.lifetimes import compare, is_unseen, recorded, unheard
 from tests.chaos.observer import Observer, PodWatch
-from tests.chaos.plan import BEHIND, LOSES_STATE, OF_API_SERVER, Planned, plan
+from tests.chaos.plan import BEHIND, LOSES_STATE, OF_API_SERVER, OF_OPERATORS, Planned, plan
 from tests.chaos.target import NoVictimError, Target
 from tests.e2e.platform import Platform
 
@@ -65,8 +65,8 @@ class Outcome:
 class Faults:
     """The faults that are inflicted: `done` by kind, and what found no victim or could not begin, with why.
 
-    `behind`: from when until when all watches were held back, `away`: the API server did not answer; in seconds since
-    the epoch.
+    `behind`: from when until when all watches were held back, `away`: the API server did not answer, `unattended`:
+    there was perhaps no operator; in seconds since the epoch.
     """
 
     target: Target
@@ -75,6 +75,7 @@ class Faults:
     missed: list[str] = field(default_factory=list)
     behind: list[tuple[float, float]] = field(default_factory=list)
     away: list[tuple[float, float]] = field(default_factory=list)
+    unattended: list[tuple[float, float]] = field(default_factory=list)
     _busy: dict[str, threading.Lock] = field(default_factory=dict)
     _threads: list[threading.Thread] = field(default_factory=list)
 
@@ -109,7 +110,8 @@ class Faults:
                     lasts = f", {each.seconds:.0f} s" if each.seconds else ""
                     self.tell(f"{time.strftime('%M:%S')} fault: {each.kind.name}: {victim}{lasts}")
                     self.target.ending.wait(each.seconds)
-            spans = {BEHIND: self.behind, **dict.fromkeys(OF_API_SERVER, self.away)}
+            spans = {BEHIND: self.behind}
+            spans |= dict.fromkeys(OF_API_SERVER, self.away) | dict.fromkeys(OF_OPERATORS, self.unattended)
             if victim and each.kind.name in spans:
                 spans[each.kind.name].append((began, time.time()))
 
@@ -160,7 +162,9 @@ def run(settings: Settings, tell: Tell, platform: Platform | None = None) -> Out
         for attempt in attempts:
             verdict += audit.of_attempt(attempt, target.hits)
         verdict += audit.of_schedulers(observer.schedulers, target.hits)
-        verdict += audit.of_gpu_seconds(observer.pools) + audit.of_retries(observer.statuses)
+        verdict += audit.of_gpu_seconds(observer.pools) + audit.of_retries(
+            observer.statuses, [*faults.away, *faults.unattended]
+        )
         verdict += audit.of_log(observer.lines)
         records = target.records()
         behind = unheard(faults.behind, faults.away)

@@ -90,6 +90,21 @@ def test_a_cluster_that_is_not_tried_again_when_its_status_told_is_stuck(seconds
     assert found.is_clean != is_stuck
 
 
+@pytest.mark.parametrize(
+    ("unattended", "is_stuck"),
+    [
+        ([], True),
+        ([(100.0, 112.0), (113.0, 121.0), (120.0, 160.0)], False),
+        ([(100.0, 112.0), (105.0, 110.0)], False),
+        ([(20.0, 99.0), (170.0, 200.0)], True),
+        ([(95.0, 105.0)], True),
+    ],
+)
+def test_nobody_can_try_again_while_there_is_no_operator(unattended: list[tuple[float, float]], is_stuck: bool):
+    seen = [StatusSample("uid", "a", "next try at 1970-01-01T00:01:40Z", 170.0)]
+    assert bool(of_retries(seen, unattended).stuck) == is_stuck
+
+
 def test_a_defect_in_the_log_is_wrong_once_for_each_kind():
     lines = ["all is well", "cluster 1: a defect", "cluster 2: a defect", "Traceback (most recent call last):"]
     assert len(of_log(lines).wrong) == 2

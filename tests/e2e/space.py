@@ -70,8 +70,11 @@ class Space:
         self.kubectl("patch", "gdc", cluster, "--type=json", "-p", json.dumps(operations))
 
     def get(self, kind: str, *, labels: str = "", fields: str = "") -> list[Json]:
-        """The objects of a kind of `VERSIONS`, by a selector of labels or fields; none where the kind is not known."""
+        """The objects of a kind, or of several in kubectl's words, by a selector of labels or fields."""
         plural = _SHORT.get(kind, kind)
+        if plural not in VERSIONS:
+            selectors = (f"--selector={labels}", f"--field-selector={fields}")
+            return list(json.loads(self.kubectl("get", kind, *selectors, "-o", "json").stdout)["items"])
         query = urlencode({"labelSelector": labels, "fieldSelector": fields})
         listed = self.platform.provider.get(f"{self._path(VERSIONS[plural])}/{plural}?{query}")
         return list(listed["items"]) if listed else []

@@ -68,8 +68,7 @@ def test_an_operator_of_one_namespace_runs_its_clusters_and_has_no_right_elsewhe
     assert _may(team, "list", "pods", team.watched)
     assert not _may(team, "list", "pods", team.elsewhere)
     assert not _may(team, "create", "pods", team.elsewhere)
-    label = ("-l", "app.kubernetes.io/instance=team")
-    assert team.watched.get("clusterroles,clusterrolebindings", *label) == []
+    assert team.watched.get("clusterroles,clusterrolebindings", labels="app.kubernetes.io/instance=team") == []
 
 
 def test_a_second_release_shares_the_definition_and_takes_nothing_along_when_it_goes(team: Team) -> None:
