@@ -57,14 +57,17 @@ class Platform:
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
         self.kubectl("create", "-f", "-", stdin=json.dumps(body))
 
-    def scale_operator(self, replicas: int) -> None:
-        """Take the operators away (0) or bring so many back."""
+    def scale_operator(self, replicas: int) -> int:
+        """Take the operators away (0) or bring so many back. How many there should be until now: for others, later."""
+        deployment = self.provider.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/gpudask")
+        assert deployment is not None, "the operator is not installed"
         operator = self.kubectl.inside(NAMESPACE)
         operator("scale", "deployment/gpudask", f"--replicas={replicas}")
         if replicas:
             operator("rollout", "status", "deployment/gpudask", "--timeout=60s")
         else:
             eventually(lambda: not self.operator_pods(), "the operator's pod is gone")
+        return int(deployment["spec"]["replicas"])
 
     def kill_operator(self) -> None:
         """End the operator's process as a crash would: without a word, in the middle of whatever it does."""

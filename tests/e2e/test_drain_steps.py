@@ -55,14 +55,14 @@ def test_a_drain_whose_operator_dies_at_each_of_its_steps_cuts_nothing_and_ends(
         steadily(lambda: len(space.names("steps", "cpu")) == 2, "a pod with an actor stays", seconds=3)
         assert [tally.add(1).result() for tally in tallies] == [1, 2], "an actor began anew"
 
-        space.platform.scale_operator(0)
+        replicas = space.platform.scale_operator(0)
         try:
             del tallies
             gc.collect()  # an actor is let go with its last reference, which may lie in a cycle
             space.wait(lambda: _drain(client, leaving) == "drained", "it is drained while no operator is there")
             assert len(space.names("steps", "cpu")) == 2
         finally:
-            space.platform.scale_operator(1)
+            space.platform.scale_operator(replicas)
         space.wait(lambda: leaving not in space.names("steps", "cpu"), "it is asked to end")
         space.platform.replace_operator()
         space.wait_pods("steps", "cpu", 1)

@@ -170,7 +170,7 @@ def test_without_its_operator_a_client_computes_and_what_waits_for_the_operator_
     namespace = space.kubectl.namespace
     with KubeCluster.from_name("alone", namespace=namespace, quiet=True) as found, Client(found) as client:
         assert client.submit(sum, [1, 2]).result(timeout=120) == 3
-        space.platform.scale_operator(0)
+        replicas = space.platform.scale_operator(0)
         try:
             assert client.submit(sum, [1, 2], pure=False).result(timeout=120) == 3
             found.scale(2, pool="cpu")
@@ -179,7 +179,7 @@ def test_without_its_operator_a_client_computes_and_what_waits_for_the_operator_
             with pytest.raises(KubeClusterError, match="the operator has reported nothing yet: is it running"):
                 KubeCluster("unborn", namespace=namespace, image="any", quiet=True, timeout=3)
         finally:
-            space.platform.scale_operator(1)
+            space.platform.scale_operator(replicas)
         found.wait_for_workers(2, pool="cpu", timeout=60)
         assert client.submit(sum, [1, 2], pure=False).result(timeout=120) == 3
 

@@ -25,6 +25,7 @@ class Team:
     watched: Space
     elsewhere: Space
     release: Release
+    replicas: int  # of the cluster-wide operator, before it was taken away
 
     @property
     def settings(self) -> tuple[str, ...]:
@@ -39,12 +40,12 @@ def team(platform: Platform, space: Space) -> Iterator[Team]:
     for namespace in (home, other):
         platform.create_namespace(namespace)
     release = Release(platform, "team", home)
-    platform.scale_operator(0)
+    replicas = platform.scale_operator(0)
     try:
-        yield Team(space, Space(platform, platform.kubectl.inside(other)), release)
+        yield Team(space, Space(platform, platform.kubectl.inside(other)), release, replicas)
     finally:
         release.uninstall()
-        platform.scale_operator(1)
+        platform.scale_operator(replicas)
         for namespace in (home, other):
             platform.kubectl("delete", "namespace", namespace, "--wait=false")
 
@@ -83,7 +84,7 @@ def test_a_second_release_shares_the_definition_and_takes_nothing_along_when_it_
     assert team.watched.containers() == before
 
     # The other operator's key is another: its token reaches the running scheduler with the kubelet's next look.
-    team.watched.platform.scale_operator(1)
+    team.watched.platform.scale_operator(team.replicas)
     with team.watched.client("ours") as client:
         assert client.submit(work, 2, resources=GPU).result(timeout=180) == 2
     assert team.watched.containers().items() >= before.items(), "a container was restarted as it changed hands"

@@ -177,7 +177,7 @@ def test_an_operator_that_was_away_catches_up_and_deletion_needs_none(space: Spa
     space.apply(cluster("goes", cpu()))
     space.wait_workers("stays", "cpu", 2)
     space.wait_ready("goes")
-    space.platform.scale_operator(0)
+    replicas = space.platform.scale_operator(0)
     try:
         space.kubectl("delete", "gdc", "goes", "--timeout=120s")
         mine = "gpudask.dev/cluster=goes"
@@ -189,7 +189,7 @@ def test_an_operator_that_was_away_catches_up_and_deletion_needs_none(space: Spa
         space.edit("stays", {"op": "replace", "path": "/spec/pools/0/replicas", "value": 1})
         space.kubectl("delete", "pod", *space.names("stays"), "--wait=true")
     finally:
-        space.platform.scale_operator(1)
+        space.platform.scale_operator(replicas)
     space.wait_workers("stays", "cpu", 1)
     space.wait_pods("stays", "cpu", 1)
     assert len(space.names("stays")) == 1
