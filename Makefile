@@ -7,8 +7,8 @@ UV := .venv/bin/uv
 STAMP := .venv/.locked-$(shell cat requirements/dev.lock pyproject.toml | sha256sum | cut -c1-12)
 COMPILE := $(abspath $(UV)) pip compile --quiet --python-version 3.11 --generate-hashes --no-header
 CHECKED := operator local images benchmarks charts docs/modules.py examples tests
-# Needs no cluster, no server and no network, and waits for the start of few programs.
-FAST := -m "not api and not dask and not e2e and not registry and not browser and not program"
+# Needs no cluster, no server and no network, waits for the start of few programs, and leaves long simulations out.
+FAST := -m "not api and not dask and not e2e and not registry and not browser and not program and not simulation"
 # A file's tests stay together: they share what they start. The real cluster is one, so its tests are no part of this.
 # Half of the time they wait: three at a time are fast on two CPUs, and still get what they need to be in time.
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
@@ -22,7 +22,7 @@ GIVEN = E2E_KUBECONFIG="$(abspath $(KUBECONFIG))" E2E_IMAGE="$(IMAGE)" E2E_OPERA
 # Where it is set, each of the processes that the tests start compiles the package anew, and pytest all tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help machine images setup lock generate manifests lint test test-without-cluster test-cluster test-on-cluster test-fast test-e2e test-stock properties soak orders takeovers hostile chaos chaos-jobs leaks demo down bench-startup bench-clients bench-scaling bench-scale bench-ha bench-gpu
+.PHONY: help machine images setup lock generate manifests lint test test-without-cluster test-cluster test-on-cluster test-idle test-local-cluster test-fast test-e2e test-stock properties soak orders takeovers hostile chaos chaos-jobs leaks demo down bench-startup bench-clients bench-scaling bench-scale bench-ha bench-gpu
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -81,9 +81,10 @@ test: machine setup ## everything: lint, unit, API server, chart, real scheduler
 	@$(MAKE) --no-print-directory --jobs=2 lint test-cluster
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-without-cluster test-on-cluster
 	@$(PY) -m pytest -m quiet $$(grep -rl --include='test_*.py' 'pytest\.mark\.quiet' tests) # to import all takes longer
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-idle test-local-cluster
 
 test-without-cluster: setup # a part of test
-	@$(GIVES_WAY) $(PY) -m pytest -m "not e2e and not quiet" $(SIDE_BY_SIDE)
+	@$(GIVES_WAY) $(PY) -m pytest -m "not e2e and not quiet and not idle" $(SIDE_BY_SIDE)
 	@$(GIVES_WAY) $(PY) -m pytest -m own_cluster $$(grep -rl --include='test_*.py' 'pytest\.mark\.own_cluster' tests/e2e)
 
 test-cluster: setup # a part of test
@@ -92,8 +93,15 @@ test-cluster: setup # a part of test
 	@$(PY) -m local images dask-cpu # of one test: built here, and not within that test's time
 
 test-on-cluster: setup # a part of test
-	@$(PY) -m pytest -m "e2e and alone and not quiet and not own_cluster" --durations=20 tests/e2e
+	@$(PY) -m pytest -m "e2e and alone and not quiet and not own_cluster and not ends_cluster" --durations=20 tests/e2e
 	@$(PY) -m pytest -m "e2e and not alone" $(SIDE_BY_SIDE) tests/e2e
+
+# What one makes in these minutes is nothing, but that in time; the other makes clusters, and ends them.
+test-idle: setup # a part of test
+	@nice -n -5 $(PY) -m pytest -m idle $$(grep -rl --include='test_*.py' 'pytest\.mark\.idle' tests)
+
+test-local-cluster: setup # a part of test
+	@$(PY) -m pytest -m ends_cluster $$(grep -rl --include='test_*.py' 'pytest\.mark\.ends_cluster' tests/e2e)
 
 test-e2e: setup ## the tests on a real cluster: the local one (or KUBECONFIG=... IMAGE=... OPERATOR_IMAGE=... with two nodes)
 ifneq ($(IMAGE)$(OPERATOR_IMAGE),)

@@ -41,12 +41,12 @@ _MARKED_FOLDERS = {"dask": _REAL_DASK, "e2e": {"e2e"}}
 _UNWANTED, _ALL_UNWANTED = re.compile(r"not (\w+)"), re.compile(r"not \w+(?: and not \w+)*")
 _FILES_MARKS = re.compile(r"^pytestmark = (?:\[[^\]]*\]|.*)$", re.MULTILINE)
 _MARK = re.compile(r"pytest\.mark\.(\w+)")
-# One looks at a cluster that does nothing for a minute, another runs the preload's tests under other releases of
-# distributed, two minutes, the third random histories for a minute: nobody should wait for them alone.
+# One runs the preload's tests under other releases of distributed, two minutes, the other random histories, a minute,
+# and those on the real cluster take two to five minutes a file: nobody should wait for them alone at the end.
 _LONGEST = {
     ROOT / "tests/preload/test_releases.py",
-    ROOT / "tests/reconcile/test_quiet.py",
     ROOT / "tests/histories/test_histories.py",
+    *(ROOT / f"tests/e2e/test_{name}.py" for name in ("jobs", "jupyterlab", "kubecluster", "rollout", "told")),
 }
 _numbers = itertools.count(1)
 

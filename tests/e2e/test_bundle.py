@@ -17,7 +17,7 @@ from tests.eventually import eventually
 
 pytestmark = [
     pytest.mark.alone,
-    pytest.mark.quiet,  # it starts a cluster of its own, which takes all of the machine
+    pytest.mark.own_cluster,
     pytest.mark.local_cluster("it makes a cluster of its own, from a bundle"),
 ]
 

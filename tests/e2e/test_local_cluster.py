@@ -31,7 +31,7 @@ from tests.kubectl import Kubectl
 
 pytestmark = [
     pytest.mark.alone,
-    pytest.mark.quiet,  # it ends the cluster
+    pytest.mark.ends_cluster,
     pytest.mark.local_cluster("that is what it tests"),
 ]
 

@@ -23,6 +23,8 @@ from gpudask.api.status import iso
 from gpudask.reconcile.drift_repair import observe_owned
 from gpudask.reconcile.preload_configmaps import observe_shared
 
+pytestmark = pytest.mark.simulation
+
 REDUCERS: list[Callable[[Any], Any]] = [
     parse_pod,
     observe_owned("Service"),

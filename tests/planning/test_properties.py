@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +13,8 @@ from gpudask.planning.actions import CreateScheduler, CreateWorker, DeletePod, M
 from gpudask.planning.plan import plan
 from tests.planning.builders import cluster, scaled
 from tests.planning.world import World
+
+pytestmark = pytest.mark.simulation
 
 NAMES = ("cpu", "gpu")
 

@@ -19,6 +19,8 @@ from tests.planning.sequence import Sequence
 from tests.planning.test_properties import happen, happenings, pools, several
 from tests.planning.world import World
 
+pytestmark = pytest.mark.simulation
+
 TABLES = (
     test_sequences.SCALING,
     test_sequences.PEOPLE,

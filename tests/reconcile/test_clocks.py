@@ -13,6 +13,8 @@ from tests.builders import a_manifest, a_pool
 from tests.planning.builders import stored
 from tests.reconcile.fake_api import Bench, FakeApi
 
+pytestmark = pytest.mark.simulation
+
 GRACE_SECONDS, LOST_SECONDS = 30, 10
 HOUR = 3600.0
 

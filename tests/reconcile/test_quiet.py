@@ -77,7 +77,7 @@ async def test_without_the_crd_the_operator_says_what_to_install(stage: Stage):
         await operator.start()
 
 
-@pytest.mark.quiet  # an operator that cannot renew its lease in time has to look at everything anew
+@pytest.mark.idle  # an operator that cannot renew its lease in time has to look at everything anew
 @pytest.mark.timeout(300 + IDLE_SECONDS)
 async def test_idle_clusters_cause_no_requests(stage: Stage, audited: ApiServer, crd: None):
     settings = Settings(kubeconfig=str(stage.kubeconfig), mirror=True)

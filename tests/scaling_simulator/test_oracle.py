@@ -20,6 +20,8 @@ from tests.scaling_simulator.brute_force import Piece
 from tests.scaling_simulator.drawn import traces
 from tests.scaling_simulator.small import cpu_task, task, trace
 
+pytestmark = pytest.mark.simulation
+
 START = 5  # seconds until the first GPU worker of START_SOON is there
 START_SOON = Machines(start_seconds=5.0, end_seconds=1.0)
 OVERHEAD = 6

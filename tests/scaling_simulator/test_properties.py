@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +18,8 @@ from gpudask.planning.actions import DeletePod, MarkRetiring, Plan
 from gpudask.planning.observed.observation import Observation
 from tests.scaling_simulator.drawn import machines, tasks, traces
 from tests.scaling_simulator.small import pools
+
+pytestmark = pytest.mark.simulation
 
 several = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -19,6 +19,8 @@ from tests.conftest import ROOT
 from tests.takeovers.history import Outcome, play
 from tests.takeovers.timeline import Line
 
+pytestmark = pytest.mark.simulation
+
 UNSEEN = (
     "pods came and went while the leader's watch told nothing, and then it listed anew: no list, stamp or status tells "
     "that they were there"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +16,8 @@ from gpudask.api.cron_job import CronJobStatus
 from gpudask.jobs.cron.observation import Action, CreateJob, CronJobObservation, DeleteJob, SeenJob, job_name
 from gpudask.jobs.cron.plan import plan
 from tests.jobs.cron.builders import NOON, cron_job, status
+
+pytestmark = pytest.mark.simulation
 
 _POLICIES = ("Allow", "Forbid", "Replace")
 _CRON_JOBS = {policy: cron_job("* * * * *", concurrencyPolicy=policy) for policy in _POLICIES}
