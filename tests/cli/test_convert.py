@@ -12,7 +12,7 @@ import yaml
 from gpudask.api.resource import parse
 from gpudask.api.spec import Spec
 from gpudask.cli.commands.convert import merge_templates
-from gpudask.stock.documents import NotConvertibleError, convert
+from gpudask.stock.conversion import NotConvertibleError, convert
 from gpudask.stock.notes import Kind, Notes
 from gpudask.cli.commands.render import objects
 

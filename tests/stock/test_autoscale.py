@@ -13,7 +13,7 @@ from gpudask.api.pool import MAX_REPLICAS
 from gpudask.api.resource import ANNOTATION_AUTOSCALE
 from gpudask.api.spec import Spec
 from gpudask.stock.autoscale import Limits, parse_limits, read_limits
-from gpudask.stock.documents import NotConvertibleError, convert
+from gpudask.stock.conversion import NotConvertibleError, convert
 from gpudask.stock.job import serve_job
 from gpudask.stock.notes import Notes
 from gpudask.stock.served import UnservableError, merged_spec, own_limits, serve, sizes

@@ -217,12 +217,12 @@ def read_manifest(custom: Any) -> Any:
 
 
 def _converted(stock: list[Any]) -> Json:
-    from gpudask.stock import documents  # noqa: PLC0415 - 13 models, which few programs need
+    from gpudask.stock import conversion  # noqa: PLC0415 - 13 models, which few programs need
 
     notes = Notes()
     try:
-        made = documents.convert(stock, notes)
-    except documents.NotConvertibleError as error:
+        made = conversion.convert(stock, notes)
+    except conversion.NotConvertibleError as error:
         raise _refused(
             "cannot use custom_cluster_spec", str(error), "Correct it; gpudask convert FILE shows what comes of it"
         ) from error

@@ -185,12 +185,12 @@ def pool_of_group(  # noqa: PLR0917 - the stock client's order
 
 
 def _custom_group(name: str, worker: Any, image: str) -> Json:
-    from gpudask.stock import documents  # noqa: PLC0415 - as in manifest.py
+    from gpudask.stock import conversion  # noqa: PLC0415 - as in manifest.py
 
     notes = Notes()
     try:
-        pool = documents.convert_group(name, worker, image, notes)
-    except documents.NotConvertibleError as error:
+        pool = conversion.convert_group(name, worker, image, notes)
+    except conversion.NotConvertibleError as error:
         raise KubeClusterValueError(
             f"add_worker_group({name!r}) with this custom_spec",
             reason=str(error),

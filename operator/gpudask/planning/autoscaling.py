@@ -1,4 +1,6 @@
-"""The size and the capacity of a pool. Autoscaling follows the rules of docs/pools.md.
+"""The steps of autoscaling, as docs/pools.md has them: growth, what is held back, cancelled or retired; and capacity.
+
+How many pods a demand takes, `scaling/sizing.py` computes; a step here says what of it a pool does now.
 
 The capacity is what the pool can have now: its maximum, or fewer pods where further ones find no node or are refused.
 A node that an autoscaler brings takes its time: whether pods that wait for one may still get it is told by how long

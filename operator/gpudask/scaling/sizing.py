@@ -1,4 +1,4 @@
-"""The number of pods that a pool should have: the arithmetic of `targetDuration` and `lookAhead`."""
+"""The number of pods that a demand takes: the arithmetic of `targetDuration` and `lookAhead`, without a pool's past."""
 
 from __future__ import annotations
 

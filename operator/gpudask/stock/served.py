@@ -1,4 +1,4 @@
-"""A DaskCluster and its DaskWorkerGroups as the spec of the GpuDaskCluster that serves them.
+"""The spec of the GpuDaskCluster that serves a DaskCluster: its conversion, and what stays of the present spec.
 
 The documents are a tenant's: whatever they hold, the answer is a spec or an `UnservableError`, and one group that
 cannot be read is left out alone. Sizes are taken from the documents once, when a pool is new; later ones are overrides,
@@ -27,7 +27,7 @@ from gpudask.api.resource import (
 )
 from gpudask.api.spec import MAX_POOLS, Spec
 from gpudask.stock.autoscale import Limits
-from gpudask.stock.documents import convert
+from gpudask.stock.conversion import convert
 from gpudask.stock.notes import Note, Notes
 from gpudask.stock.pod import POOL_LENGTH, pool_name
 

@@ -8,7 +8,7 @@ import pytest
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.manifest import manifest
 from gpudask.kubecluster.stock import cuda
-from gpudask.stock import documents
+from gpudask.stock import conversion
 from gpudask.kubecluster.stock.cluster_spec import make_cluster_spec
 from gpudask.stock.notes import Notes
 from gpudask.kubecluster.stock.options import CONFIGURATION, read_options
@@ -115,5 +115,5 @@ def test_a_field_of_a_stock_cluster(place: tuple[str | int, ...], junk: Any):
 @pytest.mark.parametrize("junk", JUNK, ids=repr)
 def test_a_worker_group(junk: Any):
     for worker in (junk, {"spec": junk}, {"spec": {"containers": junk}}, {"spec": {"containers": [junk]}}):
-        with contextlib.suppress(documents.NotConvertibleError):
-            documents.convert_group("more", worker, "i", Notes())
+        with contextlib.suppress(conversion.NotConvertibleError):
+            conversion.convert_group("more", worker, "i", Notes())

@@ -12,7 +12,7 @@ from gpudask.cli.commands.render import objects
 from gpudask.cli.manifests import read_documents
 from gpudask.cli.options import Document, Manifest
 from gpudask.cli.output import CliError
-from gpudask.stock.documents import NotConvertibleError, convert
+from gpudask.stock.conversion import NotConvertibleError, convert
 from gpudask.stock.notes import Notes
 
 Strict = Annotated[bool, typer.Option(help="Fail where anything was not carried over, or had to be assumed.")]

@@ -1,4 +1,4 @@
-"""The documents of a manifest as GpuDaskClusters: clusters, their worker groups, their autoscalers."""
+"""Conversion of stock manifests, field by field: clusters, their worker groups and autoscalers as GpuDaskClusters."""
 
 from __future__ import annotations
 
