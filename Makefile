@@ -74,7 +74,7 @@ lint: setup ## ruff, mypy strict, import contracts, sizes of files and rooms
 	@.venv/bin/lint-imports --no-logo 2>/dev/null || .venv/bin/lint-imports
 	@$(PY) -m pytest -q --no-header tests/docs/test_architecture.py
 
-test-fast: setup ## what needs no cluster and no server, in a minute or two
+test-fast: setup ## what needs no cluster and no server, in a minute
 	@$(PY) -m pytest -q $(FAST) $(SIDE_BY_SIDE)
 
 test: machine setup ## everything: lint, unit, API server, chart, real schedulers, the real cluster
