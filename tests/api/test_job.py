@@ -72,6 +72,13 @@ def test_a_template_without_end_is_refused_before_anything_is_made_of_it():
         parse_job(a_job(cluster={"spec": {"config": deep, "pools": []}}))
 
 
+@pytest.mark.parametrize("name", ["../../theirs/gpudaskclusters/x", ".", "..", "a/b", "x?y", "x%2fy", "x#y", "X"])
+def test_the_cluster_that_a_job_uses_has_a_clusters_name(name: str):
+    """The operator asks for it by a path, with rights in all namespaces."""
+    with pytest.raises(InvalidSpecError, match=r"spec\.cluster\.name"):
+        parse_job(a_job(cluster={"name": name}))
+
+
 _RAN = {"attempts": 3, "failures": 1, "runner": {"pod": "sums-runner-3", "uid": "u", "endedAt": ""}}
 
 

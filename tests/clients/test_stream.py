@@ -93,6 +93,19 @@ async def test_an_answer_that_is_no_object_is_no_defect(wire: tuple[Wire, ApiSer
             await api.request("GET", "/pods")
 
 
+@pytest.mark.parametrize("name", ["../../theirs/pods/x", "..", ".", "x/../../y", "", "?limit=1", "%2e%2e", "x#y"])
+async def test_what_is_no_name_leads_to_no_other_object(wire: tuple[Wire, ApiServer], name: str):
+    """The HTTP client resolves `..` in a path, and a name may be what somebody without rights there wrote."""
+    of, api = wire
+    told: list[tuple[str, int]] = []
+    api.on_answer = lambda verb, status: told.append((verb, status))
+    of.pieces = [b"{}"]
+    with pytest.raises(ApiError) as caught:
+        await api.request("GET", f"/pods/{name}")
+    assert caught.value.object_not_found
+    assert not told
+
+
 async def test_each_request_is_told_of_with_its_verb_and_the_status_of_its_answer(wire: tuple[Wire, ApiServer]):
     of, api = wire
     told: list[tuple[str, int]] = []

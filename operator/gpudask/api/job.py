@@ -25,6 +25,7 @@ from gpudask.api.resource import (
     JOB_NAME_LENGTH_ADVICE,
     MAX_CLUSTER_NAME,
     MAX_TEMPLATE_BYTES,
+    NAME_ADVICE,
     STOCK_JOB_KIND,
     Identity,
     InvalidSpecError,
@@ -160,6 +161,12 @@ class JobCluster(Model):
             "has(self.spec) != has(self.name)",
             "a job has a cluster of its own, spec, or uses one that is there, name: write one of the two",
             lambda cluster: (cluster.spec is None) != (cluster.name is None),
+        ),
+        Rule(
+            f"!has(self.name) || self.name.matches('{CLUSTER_NAME}')",
+            f"{NAME_ADVICE}: write the name of a GpuDaskCluster of this namespace",
+            lambda cluster: cluster.name is None or re.fullmatch(CLUSTER_NAME, cluster.name) is not None,
+            ".name",
         ),
     )
 

@@ -7,6 +7,7 @@ than twice the memory.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Self
@@ -22,6 +23,8 @@ from gpudask.clients.flow_control import FairQueue
 
 JSON = "application/json"
 _REQUEST_SECONDS = 30.0
+# The HTTP client resolves `..`: of a name that a tenant wrote, into a path of somebody else's namespace.
+_PATH = re.compile(r"(?:/[A-Za-z0-9][-A-Za-z0-9._:]*)+")
 # Requests at a time: of all clusters, of one, and of those of one namespace; watches and lists take no slot. What one
 # namespace has on its way is what the API server, which cannot tell them apart, has another's wait for.
 _REQUESTS, _REQUESTS_PER_CLUSTER, _REQUESTS_PER_NAMESPACE = 64, 16, 24
@@ -193,6 +196,8 @@ class ApiServer:
         accept: str = JSON,
         verb: str = "",
     ) -> Any:
+        if not _PATH.fullmatch(path):
+            raise ApiError(HTTPStatus.NOT_FOUND, "NotFound", "no object can have this name", f"{method} {path}")
         serialized = await self._api.param_serialize(
             method,
             path,
