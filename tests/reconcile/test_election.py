@@ -228,6 +228,28 @@ def test_who_hears_the_renewals_takes_the_lease_the_moment_it_has_run_out(phase:
     in_virtual_time(story())
 
 
+def test_a_leader_that_was_frozen_takes_no_lease_that_another_renews() -> None:
+    """While it ended its work, its watch told of the other's renewal: that is not its own last write."""
+
+    async def story() -> None:
+        server = Server()
+        first = Candidate(server, "first")
+        first.ends_slowly = 1.5
+        await first.until_it_leads()
+        await asyncio.sleep(20)
+        first.election._clock = lambda: now() + 20.0  # as if it had been frozen for so long
+
+        for _ in range(30):  # the other, which works
+            assert server.record is not None
+            spec = {"holderIdentity": "other", "leaseDurationSeconds": 9, "acquireTime": "", "leaseTransitions": 1}
+            await server.put(spec, server.record.version)
+            await asyncio.sleep(1.0)
+            assert server.record.holder == "other"
+            assert not first.election.leads()
+
+    in_virtual_time(story())
+
+
 def test_old_news_ends_no_leadership() -> None:
     async def story() -> None:
         server = Server()

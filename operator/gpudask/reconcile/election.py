@@ -181,6 +181,7 @@ class Election:
         self._answered_at = self._clock()
         if record is None or self._record is None or record.version != self._record.version:
             self._record, self._observed_at = record, self._clock()
+            self._is_ours = False  # or else our next write would replace what another has written
 
     def _changed(self, record: Record) -> None:
         """Process an event of the watch. It may be old: then it resets the time for which the Lease was seen unchanged.
