@@ -13,7 +13,7 @@ import pytest
 
 from gpudask.api import Json
 from gpudask.api.job import parse_job
-from gpudask.api.resource import API_VERSION, CRON_JOB_KIND, GATE_RECORDED, JOB_KIND, KIND, LABEL_POOL
+from gpudask.api.resource import API_VERSION, CRON_JOB_KIND, GATE_RECORDED, JOB_KIND, KIND, LABEL_JOB, LABEL_POOL
 from gpudask.api.status import iso
 from gpudask.clients.errors import ApiError
 from gpudask.desired.runner import job_cluster
@@ -176,6 +176,85 @@ async def test_a_runner_that_is_not_found_once_is_not_lost():
         await asyncio.sleep(REST_SECONDS)
         assert untrue.met == 1
         assert on.there(JOBS, "sums")["status"].get("failures", 0) == 0
+        assert on.server.names("pods") == ["sums-runner-1"]
+
+
+async def test_what_runs_by_a_status_of_which_no_event_came_goes_on():
+    """A loop begins with the cache's copy, which may be of before the last attempt, as where an operator takes over."""
+    async with operated_jobs() as on:
+        ended = {"name": "runner", "state": {"terminated": {"exitCode": 1}}}
+        on.put(PODS, runner(1, gated=False, phase="Failed", containerStatuses=[ended]))
+        on.put(PODS, runner(2, gated=False, phase="Running"))
+        old = on.put(JOBS, a_job(retries=3) | {"status": OPEN})
+        second = OPEN | {"attempts": 2, "failures": 1, "runner": {"pod": "sums-runner-2", "uid": "pod-2"}}
+        on.put(JOBS, a_job(retries=3) | {"status": second})
+        on.jobs.upsert("lab", old)
+        await asyncio.sleep(REST_SECONDS)
+        assert on.server.names("pods") == ["sums-runner-1", "sums-runner-2"]
+        assert on.there(JOBS, "sums")["status"]["failures"] == 1
+
+
+async def test_what_runs_goes_on_though_the_copy_says_that_it_is_suspended():
+    async with operated_jobs() as on:
+        on.put(PODS, runner(gated=False, phase="Running"))
+        old = on.put(JOBS, a_job(suspend=True) | {"status": {"phase": "Suspended"}})
+        on.put(JOBS, a_job() | {"status": OPEN})
+        on.jobs.upsert("lab", old)
+        await asyncio.sleep(REST_SECONDS)
+        assert on.server.names("pods") == ["sums-runner-1"]
+
+
+async def test_a_job_that_is_recorded_stays_though_the_copy_of_its_cron_job_is_older():
+    async with operated_jobs() as on:
+        old = on.put(CRON_JOBS, a_cron_job("0 0 1 1 *"))
+        metadata = owned(CRON_JOB_KIND, "nightly", old["metadata"]["uid"]) | {
+            "name": "nightly-29000000",
+            "uid": "job-1",
+        }
+        made = a_job(cluster={"name": "demo"}) | {"metadata": metadata}
+        on.begin(JOBS, made)
+        active = {"name": "nightly-29000000", "uid": "job-1", "scheduledTime": "2025-02-19T21:20:00Z"}
+        on.put(
+            CRON_JOBS, a_cron_job("0 0 1 1 *") | {"status": {"active": [active], "decidedTime": "2025-02-19T21:20:00Z"}}
+        )
+        on.crons.cron_jobs.upsert("lab", old)
+        await asyncio.sleep(REST_SECONDS)
+        assert not [request for request in on.server.log if request.startswith("DELETE")]
+
+
+async def test_a_runner_that_loses_its_label_is_not_lost_and_gets_it_again():
+    """The watch says that it is gone, and would never tell of it again: another attempt would begin beside it."""
+    async with operated_jobs() as on:
+        on.runners.reflectors[0]._label = LABEL_JOB
+        on.server.put(f"{PODS}/sums-runner-1", runner(gated=False, phase="Running"))
+        begin(on, OPEN, retries=1)
+        await asyncio.sleep(REST_SECONDS)
+        assert on.there(JOBS, "sums")["status"].get("failures", 0) == 0
+        assert on.server.names("pods") == ["sums-runner-1"]
+        assert LABEL_JOB in on.there(PODS, "sums-runner-1")["metadata"]["labels"]
+
+
+async def test_a_runner_that_loses_its_label_at_its_gate_is_gone_on_with():
+    async with operated_jobs() as on:
+        on.runners.reflectors[0]._label = LABEL_JOB
+        on.server.put(f"{PODS}/sums-runner-1", runner())
+        begin(on, **OWN)
+        await becomes(
+            lambda: on.there(PODS, "sums-runner-1")["metadata"].get("labels", {}),
+            lambda labels: LABEL_JOB in labels,
+            seconds=SECONDS,
+        )
+
+
+async def test_an_api_server_whose_clock_is_set_ends_no_job():
+    async with operated_jobs() as on:
+        on.put(PODS, runner(gated=False, phase="Running"))
+        begin(on, OPEN | {"startTime": iso(on.operated.context.clock())}, activeDeadline="30m")
+        await asyncio.sleep(REST_SECONDS)
+        on.operated.context.server_ahead = lambda: 3600.0
+        on.put(PODS, runner(gated=False, phase="Running") | {"spec": {"containers": [], "nodeName": "n"}})
+        await asyncio.sleep(REST_SECONDS)
+        assert on.there(JOBS, "sums")["status"]["phase"] == "Pending"
         assert on.server.names("pods") == ["sums-runner-1"]
 
 

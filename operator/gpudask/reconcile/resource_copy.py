@@ -157,10 +157,15 @@ def age(metadata: Json) -> tuple[int, int]:
 
 
 class LatestCopy:
-    """The newest copy of a job or cron job. `seen_at`: when it came, by the operator's clock."""
+    """The newest copy of a job or cron job. `seen_at`: when it came, by the operator's clock.
+
+    `is_confirmed`: whether the API server has said since that there was no newer one. Until then it is a cache's, which
+    may be of any age: of before what another operator did that led until now.
+    """
 
     def __init__(self, context: Context, body: Json) -> None:
         self._context = context
+        self.is_confirmed = False
         self._keep(body)
 
     def update(self, body: Json) -> bool:
@@ -173,6 +178,18 @@ class LatestCopy:
             self._keep(body)
         return is_newer
 
+    def is_too_old(self, *, makes: bool, ends: bool) -> bool:
+        """Whether to refresh it before something is made for it, or anything else is done: it may be gone, or edited.
+
+        What is made waits at a gate, or can be deleted again. What is ended does not come back.
+        """
+        return (ends and not self.is_confirmed) or (makes and self._context.clock() - self.seen_at > _FRESH_SECONDS)
+
+    def written(self, answer: Json) -> bool:
+        """The same for the answer to our own write, which is refused where the version that it is made from is old."""
+        self.is_confirmed = True
+        return self.update(answer)
+
     async def refresh(self, get: Callable[[], Awaitable[Json]]) -> None:
         """Have the copy that `get` has; an older one, as after a restored backup, where nothing else came meanwhile.
 
@@ -182,6 +199,7 @@ class LatestCopy:
         """
         before = self.body
         body = await confirmed(get, before["metadata"]["uid"], self._context.recheck_seconds)
+        self.is_confirmed = True
         if self.body is before:
             self._keep(body)
         else:

@@ -11,7 +11,7 @@ from functools import partial
 from gpudask.api import Json
 from gpudask.api.job import Job, JobReason
 from gpudask.api.limits import violations
-from gpudask.api.resource import GATE_RECORDED, Cluster, InvalidSpecError, owner_key, parse
+from gpudask.api.resource import GATE_RECORDED, LABEL_JOB, Cluster, Identity, InvalidSpecError, owner_key, parse
 from gpudask.api.status import iso
 from gpudask.clients.errors import ApiError
 from gpudask.clients.flow_control import Backoff
@@ -222,7 +222,7 @@ class JobExecutor:
         """A pod has the name: ours, of a creation whose answer was lost, or somebody else's."""
         body = await self._context.api.get_pod(job.namespace, name)
         if job_key(body["metadata"]) == job.owner_key:
-            if self._runners.upsert(job.namespace, body):
+            if await self.keep_runner(Identity(job.name, job.namespace, job.uid), body):
                 self.forget_problem()
             else:
                 text = f"the pod {name} of this job cannot be read: delete it"
@@ -233,6 +233,20 @@ class JobExecutor:
         else:
             text = f"a pod {name} is there that is not this job's: delete it, or give the job another name"
             self._remember(job, JobReason.RUNNER_NAME_IN_USE, text)
+
+    async def keep_runner(self, job: Identity, body: Json) -> bool:
+        """Know a runner that the API server has; whether it could be read.
+
+        One whose label somebody took off would stay unknown, as the watch goes by that: it gets it again.
+
+        Raises:
+            ApiError: as for any request.
+        """
+        metadata = body["metadata"]
+        if LABEL_JOB not in (metadata.get("labels") or {}):
+            name, uid = metadata["name"], metadata["uid"]
+            body = await self._context.api.mark_pod(job.namespace, name, uid=uid, labels={LABEL_JOB: job.name})
+        return self._runners.upsert(job.namespace, body)
 
     def _refused(self, job: Job, error: ApiError, reason: JobReason) -> None:
         """Remember a refusal; what is invalid is so for good, what somebody else can mend is tried again.

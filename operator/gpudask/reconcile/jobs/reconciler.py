@@ -53,8 +53,6 @@ from gpudask.reconcile.pass_loop import RESYNC_SECONDS
 from gpudask.reconcile.resource_copy import LatestCopy
 
 _LOG = logging.getLogger(__name__)
-# A copy older than this is refreshed before something is made for it: the job may be deleted.
-_FRESH_SECONDS = 5.0
 _LIMIT_SECONDS = 60.0  # how soon a job beyond the limits is looked at again
 _LOG_SECONDS = 3.0  # the end of a job waits no longer for its last lines
 _LOG_BYTES = 256 * 1024
@@ -79,6 +77,8 @@ class JobReconciler:
         self._never_ran: set[str] = set()
         self._ended = ""  # the uid of the last runner whose end was seen
         self._executor = JobExecutor(context, runners, clusters)
+        # As it was when the loop began: if the API server's clock is set, no deadline is over by that.
+        self._server_ahead = context.server_ahead()
         self._job: Job | None = None  # as the last pass had it
         self._own_cluster = ""  # its uid, as that pass saw it
         self._status = JobStatus.model_validate({})
@@ -154,10 +154,11 @@ class JobReconciler:
         seen = await self._observe(job)
         self._job, self._own_cluster = job, seen.own.uid if seen.own is not None else ""
         planned = plan(seen)
-        makes = any(isinstance(action, CreateCluster | CreateRunner) for action in planned.actions)
-        if makes and self._context.clock() - self._copy.seen_at > _FRESH_SECONDS:
+        makes = [isinstance(action, CreateCluster | CreateRunner) for action in planned.actions]
+        is_refreshed = self._copy.is_too_old(makes=any(makes), ends=not all(makes))
+        if is_refreshed:
             await self._refresh()
-        if makes and version != self._copy.version:
+        if (any(makes) or is_refreshed) and version != self._copy.version:
             self._wake()
             return RESYNC_SECONDS
         if seen.named is not None and _ends_hold(job, seen.named, planned):
@@ -257,7 +258,7 @@ class JobReconciler:
             tuple(sorted(self._runners.owned(job.owner_key), key=lambda pod: pod.name)),
             named,
             used,
-            self._context.clock() + self._context.server_ahead(),
+            self._context.clock() + self._server_ahead,
             never_ran=frozenset(self._never_ran),
             wanted=cluster_hash(job),
             wanted_runner=runner_hash(job),
@@ -287,7 +288,8 @@ class JobReconciler:
             return
         body = await found(partial(context.api.get_pod, namespace, name), context.recheck_seconds)
         if body is not None and body["metadata"]["uid"] == uid:
-            self._runners.upsert(namespace, body)
+            self._never_ran.discard(uid)  # it only seemed to be gone, by the watch
+            await self._executor.keep_runner(self._identity, body)
 
     async def _cluster(self, job: Job, name: str) -> SeenCluster | None:
         """The cluster of this name; the API server is asked where none is known, and the job waits for one, or has one.
@@ -383,7 +385,7 @@ class JobReconciler:
                 await self._look_again(version, error)
                 return
             raise
-        if self._copy.update(answer):
+        if self._copy.written(answer):
             self._read()
         self.measurements.wrote(before, status)
         self._wake()

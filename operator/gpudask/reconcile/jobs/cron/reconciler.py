@@ -43,8 +43,6 @@ from gpudask.reconcile.resource_copy import LatestCopy
 _LOG = logging.getLogger(__name__)
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 1.0, 60.0
 _LIMIT_SECONDS = 60.0  # how soon a cron job beyond the limits is looked at again
-# A copy older than this is refreshed before something is made for it: the cron job may be deleted, or suspended.
-_FRESH_SECONDS = 5.0
 _WARNED = (CronJobReason.MISSED, CronJobReason.TOO_MANY_MISSED)
 
 
@@ -119,10 +117,11 @@ class CronJobReconciler:
         version = self._copy.version  # what comes from here on is for another pass
         seen = await self._observe(cron_job)
         planned = plan(seen)
-        makes = any(isinstance(action, CreateJob) for action in planned.actions)
-        if makes and self._context.clock() - self._copy.seen_at > _FRESH_SECONDS:
+        makes = [isinstance(action, CreateJob) for action in planned.actions]
+        is_refreshed = self._copy.is_too_old(makes=any(makes), ends=not all(makes))
+        if is_refreshed:
             await self._refresh()
-        if makes and version != self._copy.version:
+        if (any(makes) or is_refreshed) and version != self._copy.version:
             self._wake()
             return RESYNC_SECONDS
         failure = await self._execute(seen, planned.actions)
@@ -296,7 +295,7 @@ class CronJobReconciler:
                 self._wake()
                 return
             raise
-        if self._copy.update(answer):
+        if self._copy.written(answer):
             self._read()
         self._cron_jobs.upsert(of.namespace, answer)  # the jobs that wait for it look there
         self._wake()
