@@ -8,7 +8,7 @@
 {{- fail (printf "watchNamespaces: %q is no namespace's name: write lower-case letters, digits and hyphens, one entry for each namespace" .) }}
 {{- end }}
 {{- end }}
-{{- if .Values.mirror.enabled }}
+{{- if and .Values.mirror.enabled (include "gpudask.isClusterWide" .) }}
 {{- include "gpudask.noStockOperator" . }}
 {{- end }}
 {{- if and .Values.metrics.serviceMonitor.enabled .Values.metrics.podMonitor.enabled }}
@@ -46,7 +46,20 @@
 {{- end }}
 {{- end -}}
 
-{{/* Two operators would fight over the same objects. Only seen by helm install and upgrade, which ask the cluster. */}}
+{{/*
+Not empty where the release makes an object without a namespace, so that an administrator installs it. Others may not
+look at the whole cluster, and a look-up that is forbidden ends helm's command.
+*/}}
+{{- define "gpudask.isClusterWide" -}}
+{{- $roles := and .Values.rbac.create (or .Values.userRoles (not .Values.watchNamespaces)) }}
+{{- $definitions := and .Values.mirror.enabled .Values.mirror.definitions }}
+{{- if or $roles $definitions .Values.admissionPolicy.create }}yes{{ end }}
+{{- end -}}
+
+{{/*
+Two operators would fight over the same objects. Only seen by helm install and upgrade, which ask the cluster. The
+operator itself mirrors nothing beside the stock definitions, and leaves alone what the stock operator handles.
+*/}}
 {{- define "gpudask.noStockOperator" -}}
 {{- $way := "set mirror.enabled=false, or remove the stock operator and its definitions (kubectl delete crd, which deletes its clusters) first" }}
 {{- range $plural := list "daskclusters" "daskworkergroups" "daskautoscalers" "daskjobs" }}
