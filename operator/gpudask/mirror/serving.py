@@ -78,6 +78,7 @@ class Serving:
         self._failures: dict[str, int] = {}
         self._missed = Missed()  # DaskClusters whose GpuDaskCluster was
         self._converted: dict[str, tuple[tuple[Json, ...], Served | UnservableError]] = {}
+        self._compared: dict[str, tuple[tuple[Json, Json], bool]] = {}  # specs, and whether they mean the same
 
     def wake(self, key: str) -> None:
         """Look at what people made for the cluster `key`, as `namespace/name`."""
@@ -149,6 +150,7 @@ class Serving:
         delay = None if job is None else await self._jobs.serve(job)
         if cluster is None:
             self._converted.pop(key, None)
+            self._compared.pop(key, None)
             await self._tell_orphans(key, groups)
             return delay
         stock = await self._with_cluster(_Stock(cluster, groups, self._find(key)))
@@ -287,7 +289,7 @@ class Serving:
         if stock.body is not None:
             metadata = stock.body["metadata"]
             spec = merged_spec(served.spec, stock.body["spec"], served.kept, _released(stock, served))
-            if "deletionTimestamp" in metadata or same_spec(spec, stock.body["spec"]):
+            if "deletionTimestamp" in metadata or self._means_the_same(cluster.owner, spec, stock.body["spec"]):
                 return stock.body
             return await api.replace_spec(stock.body, spec)
         namespace = namespace_of(cluster.owner)
@@ -325,6 +327,20 @@ class Serving:
         for words in served.replaced:
             await self._record(cluster, Reason.COMMAND_REPLACED, words, warning=False)
         return made
+
+    def _means_the_same(self, key: str, wanted: Json, present: Json) -> bool:
+        """`same_spec`, once for the same two: to validate them stops everybody for as long as they are large.
+
+        Of most clusters they differ, by defaults that are written out in one of them.
+        """
+        known = self._compared.get(key)
+        try:
+            is_known = known is not None and known[0] == (wanted, present)
+        except RecursionError:  # they are too deep, which `same_spec` says
+            is_known = False
+        if known is None or not is_known:
+            known = self._compared[key] = (wanted, present), same_spec(wanted, present)
+        return known[1]
 
     async def _adopt(self, item: MirrorObject, body: Json, pool: str, conditions: tuple[Condition, ...]) -> None:
         """Make the GpuDaskCluster `body` an owner of `item`, which shows size or limits of its `pool`; and tell.
