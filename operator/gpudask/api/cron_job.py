@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
@@ -273,6 +273,11 @@ def parse_cron_job(body: Json) -> CronJob:
         spec=spec,
         job_body=job,
     )
+
+
+def parse_cron_job_again(body: Json, before: CronJob) -> CronJob:
+    """The cron job in a newer copy of the same generation: the spec is as it was."""
+    return replace(before, deleting="deletionTimestamp" in body["metadata"])
 
 
 def parse_cron_job_status(body: Json) -> CronJobStatus:

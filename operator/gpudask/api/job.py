@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
@@ -382,6 +382,12 @@ def parse_job(body: Json) -> Job:
         cluster_body=cluster or {},
         stock_uid=stock_uid(metadata, STOCK_JOB_KIND),
     )
+
+
+def parse_job_again(body: Json, before: Job) -> Job:
+    """The job in a newer copy of the same generation: the spec is as it was."""
+    metadata = body["metadata"]
+    return replace(before, deleting="deletionTimestamp" in metadata, stock_uid=stock_uid(metadata, STOCK_JOB_KIND))
 
 
 class UnreadableStatusError(ValueError):

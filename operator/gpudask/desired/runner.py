@@ -10,10 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any
 
 from gpudask.api import Json, addresses, resource
-from gpudask.api.job import Job, job_reference
+from gpudask.api.job import Job, JobSpec, job_reference
 from gpudask.api.pod_template import Template
 from gpudask.api.resource import Cluster, InvalidSpecError
 from gpudask.desired import names, pod
@@ -51,6 +52,25 @@ def runner_hash(job: Job) -> str:
     template = job.spec.runner.template.model_dump(mode="json")
     made_of = json.dumps([template, job.cluster_name, job.cluster_body], sort_keys=True)
     return hashlib.sha256(made_of.encode()).hexdigest()[:10]
+
+
+@dataclass(frozen=True)
+class Hashes:
+    """The hashes of what a job makes: its cluster's, its runner's. `spec`: the one that they are of."""
+
+    spec: JobSpec
+    cluster: str
+    runner: str
+
+
+def hashes(job: Job, before: Hashes | None = None) -> Hashes:
+    """The hashes of what a job makes: those of `before`, of the same job, where they are of this very parsed spec.
+
+    They take as long as the spec is large, and each pass needs them.
+    """
+    if before is not None and before.spec is job.spec:
+        return before
+    return Hashes(job.spec, cluster_hash(job), runner_hash(job))
 
 
 def runner_pod(job: Job, attempt: int, cluster: Cluster) -> Json:

@@ -1,16 +1,16 @@
 """The local copies of custom resources: what is newest, though events, answers and looks come in any order.
 
-That of a GpuDaskCluster is parsed once a generation, and refreshed where it may be too old to act on.
+They are parsed once a generation, and refreshed where they may be too old to act on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from enum import Enum, auto
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from gpudask.api import Json
-from gpudask.api.resource import Cluster, Identity, parse, parse_again
+from gpudask.api.resource import Cluster, Identity, InvalidSpecError, parse, parse_again
 from gpudask.clients.errors import ApiError, ClusterGoneError
 from gpudask.clients.recheck import confirmed
 from gpudask.reconcile.context import Context
@@ -19,6 +19,7 @@ from gpudask.reconcile.context import Context
 # deleted, and its pods with it.
 _FRESH_SECONDS = 5.0
 LOOK_SECONDS = 30.0  # between two looks at a cluster that gets no pods: perhaps no event told of its end
+_Parsed = TypeVar("_Parsed")
 
 
 class Change(Enum):
@@ -28,6 +29,59 @@ class Change(Enum):
     EDIT = auto()
     DELETION = auto()
     OLDER = auto()  # it came late, or is that of a backup that was restored
+
+
+class ParsedOnce(Generic[_Parsed]):
+    """What the copies of one object are parsed to: once for a generation and its spec, also one that is invalid.
+
+    A parse stops everybody for as long as its spec is large, and whoever may write an annotation may have a pass made.
+    A generation alone does not tell: that of a restored backup may have another spec.
+
+    Args:
+        parse: raises InvalidSpecError.
+        parse_again: what metadata and status say in a newer copy, beside the spec of the one before.
+    """
+
+    def __init__(self, parse: Callable[[Json], _Parsed], parse_again: Callable[[Json, _Parsed], _Parsed]) -> None:
+        self._parse = parse
+        self._parse_again = parse_again
+        self._body: Json | None = None  # the last copy, of which one of these is:
+        self._parsed: _Parsed | None = None
+        self._why_invalid: str | None = None
+
+    def get(self, body: Json) -> _Parsed:
+        """Parse this copy.
+
+        Raises:
+            InvalidSpecError: as `parse`.
+        """
+        if self._body is not body:
+            is_same = self._body is not None and _has_same_spec(self._body, body)
+            if not is_same:
+                self._body = None  # a defect may end the parse
+                self._parse_anew(body)
+            elif self._parsed is not None:
+                self._parsed = self._parse_again(body, self._parsed)
+            self._body = body
+        if self._parsed is None:
+            raise InvalidSpecError(self._why_invalid)  # a new one: each raise makes an error's traceback longer
+        return self._parsed
+
+    def _parse_anew(self, body: Json) -> None:
+        self._parsed = self._why_invalid = None
+        try:
+            self._parsed = self._parse(body)
+        except InvalidSpecError as error:
+            self._why_invalid = str(error)
+
+
+def _has_same_spec(one: Json, other: Json) -> bool:
+    """Whether two copies have the same uid, generation and spec."""
+    ids = [(body["metadata"]["uid"], body["metadata"].get("generation")) for body in (one, other)]
+    try:
+        return ids[0] == ids[1] and bool(one.get("spec") == other.get("spec"))
+    except RecursionError:  # it is too deep, which only the parse says
+        return False
 
 
 class ResourceCopy:
@@ -44,8 +98,7 @@ class ResourceCopy:
         self._refreshed_version = ""  # the version of the last refresh
         self._context = context
         self._seen_at = context.clock()
-        self._cluster: Cluster | None = None  # as last parsed, from this body:
-        self._parsed_from: Json | None = None
+        self._parsed: ParsedOnce[Cluster] = ParsedOnce(parse, parse_again)
         self._doubtful = False  # a pod was lost since the last refresh
 
     @property
@@ -95,13 +148,7 @@ class ResourceCopy:
         Raises:
             InvalidSpecError: as `parse`.
         """
-        if self._parsed_from is not self.body or self._cluster is None:
-            metadata, known = self.body["metadata"], self._cluster
-            same = known is not None and (known.uid, known.generation) == (metadata["uid"], metadata.get("generation"))
-            same = same and self._parsed_from is not None and self._parsed_from.get("spec") == self.body.get("spec")
-            self._cluster = parse_again(self.body, known) if known is not None and same else parse(self.body)
-            self._parsed_from = self.body
-        return self._cluster
+        return self._parsed.get(self.body)
 
     async def refresh_if_old(self, seconds: float = _FRESH_SECONDS) -> Json | None:
         """Get the resource, where the copy is older than `seconds`, or in doubt; None where it is not.

@@ -16,6 +16,7 @@ from gpudask.api.job import (
     JobStatus,
     UnreadableStatusError,
     parse_job,
+    parse_job_again,
     parse_job_status,
 )
 from gpudask.api.limits import runner_violations
@@ -37,7 +38,7 @@ from gpudask.clients.errors import QUOTA_EXCEEDED, ApiError, ClusterGoneError
 from gpudask.clients.flow_control import CLUSTER, Backoff
 from gpudask.clients.recheck import found
 from gpudask.clients.reflector import Caches
-from gpudask.desired.runner import cluster_hash, runner_hash
+from gpudask.desired.runner import Hashes, hashes
 from gpudask.jobs.actions import Action, CreateCluster, CreateRunner, DeleteCluster, DeleteJob, EmptyCluster, JobPlan
 from gpudask.jobs.observation import JobObservation, Problem, SeenCluster
 from gpudask.jobs.plan import awaits_cluster, is_open, plan
@@ -50,7 +51,7 @@ from gpudask.reconcile.jobs.executor import JobExecutor
 from gpudask.reconcile.jobs.measurements import JobMeasurements
 from gpudask.reconcile.loop import Registry
 from gpudask.reconcile.pass_loop import RESYNC_SECONDS
-from gpudask.reconcile.resource_copy import LatestCopy
+from gpudask.reconcile.resource_copy import LatestCopy, ParsedOnce
 
 _LOG = logging.getLogger(__name__)
 _LIMIT_SECONDS = 60.0  # how soon a job beyond the limits is looked at again
@@ -84,6 +85,8 @@ class JobReconciler:
         self._status = JobStatus.model_validate({})
         self.measurements = JobMeasurements(context, self._identity)
         self._copy = LatestCopy(context, body)
+        self._parsed: ParsedOnce[Job] = ParsedOnce(parse_job, parse_job_again)
+        self._hashes: Hashes | None = None  # of the spec that was parsed last
         self._generation: int | None = None
         self._read()
 
@@ -146,7 +149,7 @@ class JobReconciler:
         if self._unreadable:
             return await self._leave_alone()
         try:
-            job = parse_job(self._copy.body)
+            job = self._parsed.get(self._copy.body)
         except InvalidSpecError as error:
             await self._report(JobPhase.PENDING, JobReason.INVALID, str(error))
             return RESYNC_SECONDS
@@ -184,7 +187,7 @@ class JobReconciler:
         if not uid:
             return
         try:
-            job = self._job or parse_job(self._copy.body)
+            job = self._job or self._parsed.get(self._copy.body)
         except InvalidSpecError:
             return  # it was edited, and this operator has seen no other
         backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS, self._context.random)
@@ -250,6 +253,7 @@ class JobReconciler:
         if is_open(self._status):
             self._executor.note_attempt()
             await self._find(self._status.runner.pod, self._status.runner.uid)
+        self._hashes = made_of = hashes(job, self._hashes)
         named = await self._cluster(job, job.name)
         used = named if job.cluster_name == job.name else await self._cluster(job, job.cluster_name)
         return JobObservation(
@@ -260,8 +264,8 @@ class JobReconciler:
             used,
             self._context.clock() + self._server_ahead,
             never_ran=frozenset(self._never_ran),
-            wanted=cluster_hash(job),
-            wanted_runner=runner_hash(job),
+            wanted=made_of.cluster,
+            wanted_runner=made_of.runner,
             problem=self._not_recorded() or self._beyond_limits(job) or self._executor.problem(job),
             gives_way_in=self._executor.gives_way_in(lacks_room=self._lacks_room(job, used)),
         )

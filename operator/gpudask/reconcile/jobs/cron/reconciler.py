@@ -13,6 +13,7 @@ from gpudask.api.cron_job import (
     CronJobReason,
     CronJobStatus,
     parse_cron_job,
+    parse_cron_job_again,
     parse_cron_job_status,
 )
 from gpudask.api.job import JobReason, UnreadableStatusError
@@ -38,7 +39,7 @@ from gpudask.jobs.cron.observation import (
 from gpudask.jobs.cron.plan import plan, with_condition
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.pass_loop import RESYNC_SECONDS
-from gpudask.reconcile.resource_copy import LatestCopy
+from gpudask.reconcile.resource_copy import LatestCopy, ParsedOnce
 
 _LOG = logging.getLogger(__name__)
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 1.0, 60.0
@@ -73,6 +74,7 @@ class CronJobReconciler:
         self._refusals, self._next_try = 0, 0.0  # in a row; on the operator's clock
         self._status = CronJobStatus.model_validate({})
         self._copy = LatestCopy(context, body)
+        self._parsed: ParsedOnce[CronJob] = ParsedOnce(parse_cron_job, parse_cron_job_again)
         self._generation: int | None = None
         self._read()
 
@@ -110,7 +112,7 @@ class CronJobReconciler:
         if self._unreadable:
             return await self._leave_alone()
         try:
-            cron_job = parse_cron_job(self._copy.body)
+            cron_job = self._parsed.get(self._copy.body)
         except InvalidSpecError as error:
             await self._report(CronJobReason.INVALID, str(error))
             return RESYNC_SECONDS
