@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState
 
     from .busy_time import BusyTime
-    from .drains.blockers import Pinned
+    from .drains.blockers import Actors, Pinned
     from .graphs.device_results import DeviceResults
     from .lookahead import Estimate
     from .pools import Pools
@@ -53,6 +53,7 @@ class Demand(Part):
         pinned: Pinned,
         busy_time: BusyTime,
         *,
+        actors: Actors,
         device_results: DeviceResults,
     ) -> None:
         self._scheduler = scheduler
@@ -60,6 +61,7 @@ class Demand(Part):
         self._durations = Durations(pools)
         self._watch = watch
         self._pinned = pinned
+        self._actors = actors
         self._busy_time = busy_time
         self._device_results = device_results
         self._counts = Counts(scheduler.tasks)
@@ -112,12 +114,17 @@ class Demand(Part):
         if start == "processing" or finish == "processing":
             self._busy_time.follow(key, ts)
         pinned = self._pinned
-        if ts.worker_restrictions or ts.host_restrictions or (pinned.kept and ts in pinned.kept):
-            pinned.follow(ts)
+        if ts.actor or ts.worker_restrictions or ts.host_restrictions or (pinned.kept and ts in pinned.kept):
+            self._follow_blocker(ts)
         if startstops and finish == "memory":  # else it was not computed here
             self._finish(ts, worker, startstops)
         if not self._watch.is_check_due:
             self._watch.touch()
+
+    def _follow_blocker(self, ts: TaskState) -> None:
+        self._pinned.follow(ts)
+        if ts.actor:
+            self._actors.follow(ts)
 
     def _finish(self, ts: TaskState, worker: str, startstops: list[dict[str, Any]]) -> None:
         finished = self.finished
@@ -137,6 +144,7 @@ class Demand(Part):
         self._device_results.restart()
         self._counts.clear()
         self._pinned.clear()
+        self._actors.clear()
         self._plain_then.clear()
         self._watch.touch()
 

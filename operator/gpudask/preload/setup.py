@@ -20,7 +20,7 @@ from .clients import Clients
 from .demand import Demand, IdleTime
 from .desired import BadInputError, Desired, read_pools
 from .device_health import DeviceHealth
-from .drains.blockers import Pinned
+from .drains.blockers import Actors, Pinned
 from .drains.retirement import Retirement
 from .drains.termination import Termination
 from .fence import Fence
@@ -66,18 +66,32 @@ class Preload(SchedulerPlugin):
         accepts, gpu, listen = _initial_pools()
         self.pools = Pools(accepts, gpu)
         self.watch = Watch(self._edges, self.answer)
-        self.pinned = Pinned(scheduler)
+        self.pinned, self.actors = Pinned(scheduler), Actors()
         self.idle_time = IdleTime(scheduler)
         self.busy_time = BusyTime(scheduler, self.pools)
         device_results = DeviceResults()
         self.demand = Demand(
-            scheduler, self.pools, self.watch, self.pinned, self.busy_time, device_results=device_results
+            scheduler,
+            self.pools,
+            self.watch,
+            self.pinned,
+            self.busy_time,
+            actors=self.actors,
+            device_results=device_results,
         )
         self.device_health = DeviceHealth(scheduler, self.pools, self.demand.finished)
-        self.workers = Workers(scheduler, self.pools, self.demand, self.device_health, self.pinned)
+        self.workers = Workers(
+            scheduler, self.pools, self.demand, self.device_health, pinned=self.pinned, actors=self.actors
+        )
         self.fence = Fence(scheduler, self.pools)
         self.retirement = Retirement(
-            scheduler, self.workers, self.watch, pools=self.pools, pinned=self.pinned, fence=self.fence
+            scheduler,
+            self.workers,
+            self.watch,
+            pools=self.pools,
+            pinned=self.pinned,
+            actors=self.actors,
+            fence=self.fence,
         )
         self.termination = Termination(scheduler, self.retirement.retire, self.retirement.state_of)
         self.offers = Offers(scheduler, self.retirement.recall, self.watch.publish_now)

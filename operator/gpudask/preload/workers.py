@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from .demand import Demand
     from .device_health import DeviceHealth
-    from .drains.blockers import Pinned
+    from .drains.blockers import Actors, Pinned
     from .pools import Pools
 
 LOOKED_AT = 50  # tasks of a worker: of more, the others count as its pool's own
@@ -36,12 +36,20 @@ class Workers(Part):
     """The `workers` of the answer, in O(workers)."""
 
     def __init__(
-        self, scheduler: Scheduler, pools: Pools, demand: Demand, device_health: DeviceHealth, pinned: Pinned
+        self,
+        scheduler: Scheduler,
+        pools: Pools,
+        demand: Demand,
+        device_health: DeviceHealth,
+        *,
+        pinned: Pinned,
+        actors: Actors,
     ) -> None:
         self._scheduler = scheduler
         self._pools = pools
         self._demand = demand
         self._pinned = pinned
+        self._actors = actors
         self._device_health = device_health
         self._idle_since: dict[str, float] = {}
         self._only_copies = OnlyCopies(scheduler)
@@ -51,8 +59,9 @@ class Workers(Part):
         self._only_copies.stop()
 
     def remove_worker(self, address: str) -> None:
-        """Forget what ended on a worker that has gone."""
+        """Forget what ended and what lived on a worker that has gone."""
         self._demand.finished.remove_worker(address)
+        self._actors.remove_worker(address)
 
     def own(self, ws: WorkerState) -> int:
         """Return the tasks on the worker which are its pool's own.
@@ -108,7 +117,7 @@ class Workers(Part):
         blockers = []
         if ws.processing:
             blockers.append("running")
-        if ws.actors:
+        if self._actors.on(ws):
             blockers.append("actor")
         if shuffling and ws in shuffling:
             blockers.append("shuffle")
@@ -131,7 +140,7 @@ class Workers(Part):
             "held_keys": only[0],
             "held_bytes": only[1],
             "retiring": "",
-            "detail": activity_message(ws) or (pinned_message(pinned) if pinned is not None else ""),
+            "detail": activity_message(ws, self._actors) or (pinned_message(pinned) if pinned is not None else ""),
             "tasks_done": self._demand.finished.on(ws.address),
             "sick": self._device_health.message(ws),
         }

@@ -1,4 +1,4 @@
-"""Blockers, which keep a worker from retiring: pinned tasks, P2P shuffles, and what it is busy with.
+"""Blockers, which keep a worker from retiring: pinned tasks, actors, P2P shuffles, and what it is busy with.
 
 *Pinned* are tasks that the user bound to workers or hosts, of which one worker alone is left to run them. It must not
 close before them: a closed worker starts no task, and a removed one leaves them in `no-worker` for ever.
@@ -101,6 +101,44 @@ def _move(ts: TaskState, by_name: dict[str, Tasks], out_of: Iterable[str], into:
         by_name.setdefault(name, {})[ts] = None
 
 
+class Actors:
+    """Which worker each actor lives on. What its other workers hold is a reference to it.
+
+    distributed notes an actor where it was first sent, in `WorkerState.actors`, and neither moves that when the actor
+    is stolen before it begins nor takes it back when it is released then.
+    """
+
+    def __init__(self) -> None:
+        self._homes: dict[TaskState, str] = {}  # address, of those that have begun
+        self._by_home: dict[str, Tasks] = {}
+
+    def follow(self, ts: TaskState) -> None:
+        """Follow an actor, as it is now."""
+        if ts.state != "memory":
+            home = self._homes.pop(ts, None)
+            if home is not None:
+                _move(ts, self._by_home, [home], [])
+        elif ts not in self._homes and ts.who_has:
+            self._homes[ts] = home = next(iter(ts.who_has)).address
+            _move(ts, self._by_home, [], [home])
+
+    def on(self, ws: WorkerState) -> list[TaskState]:
+        """Return the actors that live on a worker, or begin there as far as distributed noted."""
+        homes = self._homes
+        others = [ts for ts in ws.actors if ts not in homes and (ts in ws.processing or ts in ws.has_what)]
+        return [*self._by_home.get(ws.address, ()), *others]
+
+    def remove_worker(self, address: str) -> None:
+        """Forget the actors of a worker that has gone: where references are left they may count as being there."""
+        for ts in self._by_home.pop(address, ()):
+            del self._homes[ts]
+
+    def clear(self) -> None:
+        """Forget all actors."""
+        self._homes.clear()
+        self._by_home.clear()
+
+
 def in_shuffle(scheduler: Scheduler, among: Collection[WorkerState] | None = None) -> set[WorkerState]:
     """Return the workers, of all or `among` these, that a plugin keeps, and those that have a barrier to run.
 
@@ -128,13 +166,13 @@ def active_shuffles(scheduler: Scheduler) -> Collection[Any]:
     return getattr(scheduler.plugins.get("shuffle"), "active_shuffles", None) or ()
 
 
-def activity_message(ws: WorkerState) -> str:
+def activity_message(ws: WorkerState, actors: Actors) -> str:
     """Return a message: what the worker is busy with."""
     parts = []
     if ws.processing:
         parts.append(_first_of("task", (ts.key for ts in ws.processing), len(ws.processing)))
-    if ws.actors:
-        parts.append(_first_of("actor", (ts.key for ts in ws.actors), len(ws.actors)))
+    if there := actors.on(ws):
+        parts.append(_first_of("actor", (ts.key for ts in there), len(there)))
     return ", ".join(parts)
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..desired import RetireRequest
     from ..fence import Fence
     from ..pools import Pools
-    from .blockers import Pinned
+    from .blockers import Actors, Pinned
     from .recall import Recall
     from .result_release import Release
 
@@ -58,6 +58,7 @@ class DrainContext:
     pools: Pools
     recall: Recall
     pinned: Pinned
+    actors: Actors
     release: Release
     fence: Fence
     view: SharedView
@@ -94,18 +95,19 @@ class Drain:
 
     def step(self, now: float) -> bool:
         """Look at the worker and do what is next; return whether it got on."""
-        view, ws = self._context.view, self.ws
+        view, ws, actors = self._context.view, self.ws, self._context.actors
         before, self._evacuation.got_on = (self.state, self.blocker), False
         self._last_signature = self._signature()
         reason = self.begin()
         if reason or ws.processing:
             if ws.processing:
                 self._context.recall.step(self._selection)
-            self._set(DRAINING, "pinned" if reason and ws not in view.shuffling else "", reason or activity_message(ws))
+            detail = reason or activity_message(ws, actors)
+            self._set(DRAINING, "pinned" if reason and ws not in view.shuffling else "", detail)
         elif ws.status != Status.closing_gracefully:
             self._set(DRAINING, "", status_message(ws.status.name))
-        elif ws.actors:
-            self._set(BLOCKED, "", activity_message(ws))
+        elif actors.on(ws):
+            self._set(BLOCKED, "", activity_message(ws, actors))
         elif self._is_scattered_to():
             self._set(DRAINING, "", "data may be on its way there")
         else:

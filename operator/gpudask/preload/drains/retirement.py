@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..pools import Pools
     from ..watch import Watch
     from ..workers import Workers
-    from .blockers import Pinned
+    from .blockers import Actors, Pinned
 
 
 logger = logging.getLogger("gpudask.preload")
@@ -63,13 +63,22 @@ class Retirement(Part):
     depends_on = MappingProxyType({"demand": "without demand nobody knows which workers are idle"})
 
     def __init__(
-        self, scheduler: Scheduler, workers: Workers, watch: Watch, *, pools: Pools, pinned: Pinned, fence: Fence
+        self,
+        scheduler: Scheduler,
+        workers: Workers,
+        watch: Watch,
+        *,
+        pools: Pools,
+        pinned: Pinned,
+        actors: Actors,
+        fence: Fence,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._scheduler = scheduler
         self._workers = workers
         self._watch = watch
         self._pinned = pinned
+        self._actors = actors
         self._requests: dict[str, RetireRequest] = {}  # pod -> request
         self._drains: dict[str, Drain] = {}  # worker's address -> drain
         self._by_pod: dict[str, dict[str, Drain]] = {}  # pod -> worker's address -> drain
@@ -84,6 +93,7 @@ class Retirement(Part):
             pools=pools,
             recall=self.recall,
             pinned=pinned,
+            actors=actors,
             release=self._release,
             fence=fence,
             view=self._view,
@@ -303,7 +313,7 @@ class Retirement(Part):
         """Return why a pod is not idle, `""` if it is: any work of its own on any of its workers."""
         for ws in workers:
             if self._workers.has_own(ws):
-                return f"{ws.name} is busy: {activity_message(ws)}"
+                return f"{ws.name} is busy: {activity_message(ws, self._actors)}"
             if ws in shuffling:
                 return f"{ws.name} takes part in a shuffle"
             pinned = self._pinned.only_on(ws, {ws})
