@@ -394,6 +394,23 @@ async def test_results_that_take_longer_to_pickle_than_a_worker_may_take_for_an_
     assert all(cluster.state(cpu) in cluster.scheduler.tasks[f.key].who_has for f in futures)
 
 
+async def test_what_a_drained_worker_computes_when_it_is_opened_again_is_moved_before_it_counts_as_drained(
+    start, monkeypatch
+):
+    """What the last look at all its results had shown was believed until the next one had ended."""
+    monkeypatch.setattr(result_evacuation, "LOOK_AT", 10)
+    cluster = await start()
+    leaving, staying = await cluster.add("cpu-0"), await cluster.add("cpu-1")
+    data = await cluster.client.scatter(list(range(25)), workers=[leaving.address])
+    await cluster.desire("cpu-0")
+    await cluster.until_retiring(leaving, "drained")
+    future = cluster.client.submit(run, 1, workers=[leaving.address], pure=False)
+    assert await future == 1
+    await cluster.until_retiring(leaving, "drained")
+    assert cluster.state(staying) in cluster.scheduler.tasks[future.key].who_has
+    assert await cluster.client.gather(data) == list(range(25))
+
+
 async def test_results_are_moved_in_windows_and_all_of_them(start, monkeypatch):
     monkeypatch.setattr(result_evacuation, "WINDOW", 7)
     monkeypatch.setattr(result_evacuation, "LOOK_AT", 10)

@@ -99,6 +99,8 @@ class Drain:
         before, self._evacuation.got_on = (self.state, self.blocker), False
         self._last_signature = self._signature()
         reason = self.begin()
+        if reason or ws.processing or ws.status != Status.closing_gracefully:
+            self._evacuation.start_anew()
         if reason or ws.processing:
             if ws.processing:
                 self._context.recall.step(self._selection)

@@ -36,6 +36,7 @@ ANSWER_AFTER = 0.1  # of that
 EXAMINATIONS = 3  # without an answer: then it is reported
 
 EMPTY, MOVING, STUCK = "empty", "moving", "stuck"
+NOT_KNOWN = MOVING, "its results are being looked at"  # before a whole pass has ended
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class Evacuation:
         self._window: dict[Any, TaskState] = {}
         self._stuck: dict[Any, str] = {}  # of the window: key -> why it does not move
         self._found: Recipients | None = None  # found once a step, where something is to move
-        self._outcome = MOVING, "its results are being looked at"
+        self._outcome = NOT_KNOWN
         self._examination = Examination(scheduler, ws, wake)
         self.transfers = Transfers(self._send)
         self.got_on = False  # whether the last step found something new, or requested something
@@ -132,6 +133,11 @@ class Evacuation:
         elif self._window.keys() - self._stuck.keys():
             self._outcome = MOVING, self._moving(len(self._window), sum(wanted.values()))
         return self._outcome
+
+    def start_anew(self) -> None:
+        """Forget what the passes showed: tasks may leave results, which only a pass that begins later meets."""
+        self._pass = None
+        self._outcome = NOT_KNOWN
 
     def stop(self) -> None:
         """Examine nothing more."""
