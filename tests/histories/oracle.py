@@ -28,6 +28,7 @@ from .loop import CLOCK
 from .moves import Want, World
 
 KINDS = ("lost", "hung", "repeated", "miscounts", "leaks", "removed", "closed", "fence", "errors")
+LIVE = ("Pinned._by_address", "Pinned._bindings", "Binding.names")  # that keep the text of live tasks
 ACTIVE = {"waiting": "waiting", "queued": "unrunnable", "no-worker": "unrunnable", "processing": "processing"}
 
 
@@ -370,7 +371,7 @@ class Oracle:
                 self.fail("leaks", f"{path} keeps a task")
             elif kind == "WorkerState" and thing not in workers:
                 self.fail("leaks", f"{path} keeps a worker that is gone")
-            elif isinstance(thing, str) and path not in ("Pinned._by_address", "Pinned.kept"):  # the word of live tasks
+            elif isinstance(thing, str) and path not in LIVE:
                 if thing.startswith("sim://") and thing not in scheduler.workers:
                     self.fail("leaks", f"{path} keeps the address of a worker that is gone")
                 elif thing.startswith(("gpudask-recall", "steal-")):

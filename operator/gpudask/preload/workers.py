@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from .demand import Demand
     from .device_health import DeviceHealth
-    from .drains.blockers import Actors, Pinned
+    from .drains.blockers import Actors, Pinned, Valid
     from .pools import Pools
 
 LOOKED_AT = 50  # tasks of a worker: of more, the others count as its pool's own
@@ -110,9 +110,20 @@ class Workers(Part):
         self.follow(now)
         only = self._only_copies.only_copies()
         shuffling = in_shuffle(self._scheduler)
-        return [self._row(ws, only[ws.address], shuffling, now) for ws in self._scheduler.workers.values()]
+        valid: Valid = {}
+        return [
+            self._row(ws, only[ws.address], shuffling, self._pinned.only_on(ws, {ws}, valid), now)
+            for ws in self._scheduler.workers.values()
+        ]
 
-    def _row(self, ws: WorkerState, only: tuple[int, int], shuffling: set[WorkerState], now: float) -> dict[str, Any]:
+    def _row(
+        self,
+        ws: WorkerState,
+        only: tuple[int, int],
+        shuffling: set[WorkerState],
+        pinned: TaskState | None,
+        now: float,
+    ) -> dict[str, Any]:
         idle_since = self._idle_since.get(ws.address)
         blockers = []
         if ws.processing:
@@ -121,7 +132,6 @@ class Workers(Part):
             blockers.append("actor")
         if shuffling and ws in shuffling:
             blockers.append("shuffle")
-        pinned = self._pinned.only_on(ws, {ws})
         if pinned is not None:
             blockers.append("pinned")
         if only[0] and not self._has_neighbour(ws):

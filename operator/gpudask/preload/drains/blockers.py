@@ -15,90 +15,160 @@ from typing import TYPE_CHECKING, Any
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from ..counts import ACTIVE
+from ..requirements import is_ignored, requirement_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
+    from collections.abc import Set as AbstractSet
 
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
 Tasks = dict["TaskState", None]
 Names = tuple[frozenset[str], frozenset[str]]  # addresses, and hosts
-NOWHERE: Names = (frozenset(), frozenset())
+NOBODY: AbstractSet[str] = frozenset()
 
 BARRIER = "shuffle-barrier-"  # and the shuffle's id: the key of its barrier (distributed/shuffle/_core.py)
-LOOK_AT = 1_000  # tasks of a worker; beyond them one counts as pinned although it may have another place
+LOOK_AT = 1_000  # bindings and tasks of a worker; beyond them one counts as pinned although it may have another place
+
+
+class Named:
+    """The bindings that have one name among theirs, and how many tasks they have together."""
+
+    __slots__ = ("bindings", "n_tasks")
+
+    def __init__(self) -> None:
+        self.bindings: dict[Binding, None] = {}
+        self.n_tasks = 0
+
+
+class Binding:
+    """Unfinished tasks that name the same workers and hosts and ask for the same: what one may do, all may."""
+
+    __slots__ = ("asked", "named", "names", "tasks")
+
+    def __init__(self, names: Names, asked: object, named: list[Named]) -> None:
+        self.names = names
+        self.asked = asked
+        self.named = named  # one for each name
+        self.tasks: Tasks = {}
+
+
+Valid = dict[Binding, "Collection[WorkerState]"]
 
 
 class Pinned:
-    """Unfinished tasks with `workers=` that no other worker may do."""
+    """Unfinished tasks with `workers=` that no other worker may do.
+
+    A program may bind 10,000 tasks to the same 100 workers: they are kept by their binding, and that is judged once.
+    """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler: Any = scheduler
-        self._by_address: dict[str, Tasks] = {}
-        self._by_host: dict[str, Tasks] = {}  # as users wrote them
+        self._bindings: dict[tuple[Names, object], Binding] = {}
+        self._by_address: dict[str, Named] = {}
+        self._by_host: dict[str, Named] = {}  # as users wrote them
         # Under which names each task is kept. Those of a task may change: a shuffle binds and frees its outputs.
-        self.kept: dict[TaskState, Names] = {}
+        self.kept: dict[TaskState, Binding] = {}
 
     def follow(self, ts: TaskState) -> None:
         """Follow a task that has restrictions to workers or hosts, or is `kept`, as it is now."""
-        now = NOWHERE
+        workers, hosts = NOBODY, NOBODY
         if ts.state in ACTIVE and not ts.loose_restrictions:
-            now = frozenset(ts.worker_restrictions or ()), frozenset(ts.host_restrictions or ())
-        before = self.kept.pop(ts, NOWHERE)
-        if now != NOWHERE:
-            self.kept[ts] = now
-        if now != before:
-            for by_name, old, new in zip((self._by_address, self._by_host), before, now, strict=True):
-                _move(ts, by_name, old - new, new - old)
+            workers, hosts = ts.worker_restrictions or NOBODY, ts.host_restrictions or NOBODY
+        before = self.kept.get(ts)
+        if before is not None:
+            if before.names == (workers, hosts):
+                return
+            self._drop(ts, before)
+        if workers or hosts:
+            self._keep(ts, (frozenset(workers), frozenset(hosts)))
 
     def clear(self) -> None:
         """Forget all tasks."""
         self.kept.clear()
+        self._bindings.clear()
         self._by_address.clear()
         self._by_host.clear()
 
     def count(self, ws: WorkerState) -> int:
         """Return how many unfinished tasks name a worker, alone or among others: when that changes, look anew."""
-        return sum(len(tasks) for tasks in self._of(ws))
+        return sum(named.n_tasks for named in self._of(ws))
 
-    def only_on(self, ws: WorkerState, retiring: Collection[WorkerState]) -> TaskState | None:
+    def only_on(
+        self, ws: WorkerState, retiring: Collection[WorkerState], valid: Valid | None = None
+    ) -> TaskState | None:
         """Return a task that `ws` has not begun and no running worker that stays may do; None when there is none.
 
-        What it has begun is known a heartbeat later.
+        What it has begun is known a heartbeat later. `valid`: who may do what, for callers that ask for many workers
+        in the same moment.
         """
-        tasks = itertools.chain.from_iterable(self._of(ws))
-        ts = None
-        for ts in itertools.islice(tasks, LOOK_AT):
-            has_begun = ts.processing_on is ws and (ts in ws.executing or ts in ws.long_running)
-            if not has_begun and not self._has_worker(ts, retiring):
-                return ts
-        return ts if next(tasks, None) is not None else None
+        valid = {} if valid is None else valid
+        looked_at = 0
+        for binding in itertools.chain.from_iterable(named.bindings for named in self._of(ws)):
+            looked_at += 1
+            ts = next(iter(binding.tasks))
+            if binding not in valid:
+                valid[binding] = self._valid(ts)
+            if looked_at <= LOOK_AT and self._has_staying(valid[binding], retiring):
+                continue
+            for ts in binding.tasks:
+                looked_at += 1
+                has_begun = ts.processing_on is ws and (ts in ws.executing or ts in ws.long_running)
+                if not has_begun or looked_at > LOOK_AT:
+                    return ts
+        return None
 
     def is_only_on(self, ts: TaskState, retiring: Collection[WorkerState]) -> bool:
         """Return whether no running worker that stays may do this task, because of its restrictions."""
         if ts.loose_restrictions or not (ts.worker_restrictions or ts.host_restrictions):
             return False
-        return not self._has_worker(ts, retiring)
+        return not self._has_staying(self._valid(ts), retiring)
 
-    def _has_worker(self, ts: TaskState, retiring: Collection[WorkerState]) -> bool:
+    def _valid(self, ts: TaskState) -> Collection[WorkerState]:
+        return self._scheduler.valid_workers(ts) or ()
+
+    def _has_staying(self, workers: Collection[WorkerState], retiring: Collection[WorkerState]) -> bool:
         running = self._scheduler.running
-        return any(ws not in retiring for ws in self._scheduler.valid_workers(ts) or () if ws in running)
+        return any(ws not in retiring for ws in workers if ws in running)
 
-    def _of(self, ws: WorkerState) -> list[Tasks]:
-        """Return the tasks that name `ws`, by each name."""
-        found = [tasks for host, tasks in self._by_host.items() if self._scheduler.coerce_hostname(host) == ws.host]
+    def _of(self, ws: WorkerState) -> list[Named]:
+        """Return what is kept under each name of `ws`."""
+        found = [named for host, named in self._by_host.items() if self._scheduler.coerce_hostname(host) == ws.host]
         if ws.address in self._by_address:
             found.append(self._by_address[ws.address])
         return found
 
+    def _keep(self, ts: TaskState, names: Names) -> None:
+        requirement = requirement_of(ts)
+        # what those ask for that are no demand may differ
+        asked: object = ts if is_ignored(requirement) else requirement
+        binding = self._bindings.get((names, asked))
+        if binding is None:
+            named = [
+                by_name.setdefault(name, Named())
+                for by_name, some in zip((self._by_address, self._by_host), names, strict=True)
+                for name in some
+            ]
+            binding = self._bindings[names, asked] = Binding(names, asked, named)
+            for each in named:
+                each.bindings[binding] = None
+        self.kept[ts] = binding
+        binding.tasks[ts] = None
+        for each in binding.named:
+            each.n_tasks += 1
 
-def _move(ts: TaskState, by_name: dict[str, Tasks], out_of: Iterable[str], into: Iterable[str]) -> None:
-    for name in out_of:
-        del by_name[name][ts]
-        if not by_name[name]:
-            del by_name[name]
-    for name in into:
-        by_name.setdefault(name, {})[ts] = None
+    def _drop(self, ts: TaskState, binding: Binding) -> None:
+        del self.kept[ts], binding.tasks[ts]
+        for each in binding.named:
+            each.n_tasks -= 1
+        if not binding.tasks:
+            del self._bindings[binding.names, binding.asked]
+            for each in binding.named:
+                del each.bindings[binding]
+            for by_name, some in zip((self._by_address, self._by_host), binding.names, strict=True):
+                for name in some:
+                    if not by_name[name].n_tasks:
+                        del by_name[name]
 
 
 class Actors:
@@ -117,10 +187,12 @@ class Actors:
         if ts.state != "memory":
             home = self._homes.pop(ts, None)
             if home is not None:
-                _move(ts, self._by_home, [home], [])
+                del self._by_home[home][ts]
+                if not self._by_home[home]:
+                    del self._by_home[home]
         elif ts not in self._homes and ts.who_has:
             self._homes[ts] = home = next(iter(ts.who_has)).address
-            _move(ts, self._by_home, [], [home])
+            self._by_home.setdefault(home, {})[ts] = None
 
     def on(self, ws: WorkerState) -> list[TaskState]:
         """Return the actors that live on a worker, or begin there as far as distributed noted."""
