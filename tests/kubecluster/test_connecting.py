@@ -11,6 +11,7 @@ from distributed import Client, SpecCluster
 from distributed.client import FutureCancelledError
 
 from gpudask import KubeCluster, KubeClusterError
+from gpudask.kubecluster.errors import KubeClusterTimeoutError
 from gpudask.kubecluster.timing import Timing
 from gpudask.kubecluster.workers import Workers
 from tests.kubecluster import fake_server as fake
@@ -59,6 +60,40 @@ def test_closing_it_leaves_the_cluster_as_it_is(demo: fake.FakeServer):
 
     assert demo.clusters["demo"]["spec"] == before
     assert demo.applied == []
+
+
+@pytest.mark.parametrize("error", [ValueError("the program's own"), SystemExit(0)], ids=["an error", "sys.exit"])
+def test_an_error_after_closing_it_in_its_block_leaves_the_block(demo: fake.FakeServer, error: BaseException):
+    def closed_within() -> None:
+        with KubeCluster.from_name("demo") as cluster:
+            cluster.close()
+            raise error
+
+    with pytest.raises(type(error)) as raised:
+        closed_within()
+    assert raised.value is error
+
+
+def test_a_close_that_waits_in_vain_says_so_beyond_its_block(demo: fake.FakeServer):
+    demo.pods[0]["metadata"]["ownerReferences"] = [{"uid": "uid-of-demo"}]
+    with (
+        pytest.raises(KubeClusterTimeoutError, match=r"is not gone within 0\.1 s"),
+        KubeCluster.from_name("demo", shutdown_on_close=True) as cluster,
+    ):
+        cluster.close(timeout=0.1)
+
+
+def test_an_interrupted_close_may_be_called_again(demo: fake.FakeServer, monkeypatch: pytest.MonkeyPatch):
+    cluster = KubeCluster.from_name("demo")
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KubeCluster, "sync", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            cluster.close()
+    cluster.close()
 
 
 def test_a_cut_connection_comes_back_by_itself(demo: fake.FakeServer):

@@ -129,6 +129,17 @@ def test_holding_gives_the_size_back_after_an_error(demo: fake.FakeServer):
         assert overrides(demo) == {}
 
 
+def test_an_error_leaves_a_hold_whose_cluster_was_closed_in_it(demo: fake.FakeServer, caplog: pytest.LogCaptureFixture):
+    def closed_within() -> None:
+        with KubeCluster.from_name("demo") as cluster, cluster.hold("gpu", 1):
+            cluster.close()
+            _ = 1 / 0
+
+    with pytest.raises(ZeroDivisionError):
+        closed_within()
+    assert "the size of pool gpu was not given back" in caplog.text
+
+
 @pytest.mark.parametrize("n", [0, 2], ids=["more than asked", "fewer than asked"])
 def test_holding_waits_for_exactly_so_many(demo: fake.FakeServer, n: int):
     with KubeCluster.from_name("demo", quiet=True, timing=PATIENT) as cluster:

@@ -242,12 +242,18 @@ class KubeCluster(Cluster):
         try:
             return self.sync(self._close, limit_of(timeout))
         except RuntimeError:
-            if not self._loop_runner.loop.asyncio_loop.is_closed():
+            if not self._has_no_loop:
                 raise
             return None  # Python ends, and what is to be deleted is deleted then
         finally:
             if not self.asynchronous:
                 self._loop_runner.stop()
+
+    @property
+    def _has_no_loop(self) -> bool:
+        """True if its event loop has ended: it was closed, or Python ends."""
+        loop: Any = self.loop  # the runner gives away its own only while it runs
+        return loop is not None and bool(loop.asyncio_loop.is_closed())
 
     def sync(self, func: Any, *args: Any, **options: Any) -> Any:
         """As Dask's; refused in a forked child, which has no thread that would do it."""
@@ -257,7 +263,7 @@ class KubeCluster(Cluster):
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             self._conditions.add_to(error)
-            if error is not None and not self._resource.is_inherited:
+            if error is not None and not self._resource.is_inherited and not self._has_no_loop:
                 self.sync(self._reconnector.add_cause, error)
         finally:
             super().__exit__(kind, error, trace)

@@ -66,7 +66,12 @@ class Hold:
         return run_or_cancel(self._sync, self._begin)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self._sync(self._end, error)
+        try:
+            self._sync(self._end, error)
+        except RuntimeError as failure:  # Dask's, of a cluster that was closed in the block
+            if error is None:
+                raise
+            self._warn(failure)
 
     async def __aenter__(self) -> list[str]:
         return await self._begin()
@@ -145,8 +150,11 @@ class Hold:
         except KubeClusterError as failure:
             if error is None:
                 raise
-            # The error of the program is what its author has to see.
-            logger.warning("gpudask: the size of pool %s was not given back: %s", self._pool, failure)
+            self._warn(failure)
+
+    def _warn(self, failure: Exception) -> None:
+        """Not raised beside an error of the program, which is what its author has to see."""
+        logger.warning("gpudask: the size of pool %s was not given back: %s", self._pool, failure)
 
     async def _release(self, body: Json) -> Json:
         """Restore the override from before, whoever set it; one that somebody has set since stays."""
