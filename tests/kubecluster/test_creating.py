@@ -1,6 +1,7 @@
 """A cluster that a program creates, finds, suspends and deletes."""
 
 import asyncio
+import copy
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ import pytest
 from distributed import Client, SpecCluster
 
 from gpudask import CreateMode, KubeCluster, KubeClusterError
+from gpudask.api import Json
 from gpudask.kubecluster.deletion import at_exit
 from gpudask.kubecluster.forward import route as routes
 from gpudask.kubecluster.kube import config
@@ -251,7 +253,7 @@ def test_a_pool_is_added_and_removed(demo: fake.FakeServer):
         cluster.remove_pool("himem")
 
     assert [pool["name"] for pool in demo.clusters["demo"]["spec"]["pools"]] == ["cpu", "gpu"]
-    assert demo.clusters["demo"]["spec"]["overrides"] == []
+    assert "overrides" not in demo.clusters["demo"]["spec"]
 
 
 @pytest.mark.parametrize(
@@ -270,11 +272,34 @@ def test_a_pool_that_cannot_be_is_refused(demo: fake.FakeServer, do: Callable, s
     assert len(demo.clusters["demo"]["spec"]["pools"]) == 2
 
 
-def test_the_last_pool_stays(demo: fake.FakeServer):
-    demo.clusters["demo"]["spec"]["pools"] = [{"name": "cpu"}]
+@pytest.mark.parametrize(
+    ("pools", "said"),
+    [
+        ([{"name": "cpu"}], "is the last one"),
+        ([{"name": "cpu"}, {"name": "gpu", "fallback": {"to": "cpu"}}], r"fallback"),
+    ],
+    ids=["the last", "another falls back to it"],
+)
+def test_a_pool_whose_removal_is_refused_stays_as_it_is(demo: fake.FakeServer, pools: list[Json], said: str):
+    demo.clusters["demo"]["spec"]["pools"] = pools
 
-    with KubeCluster.from_name("demo") as cluster, pytest.raises(KubeClusterError, match="is the last one"):
+    with KubeCluster.from_name("demo") as cluster:
+        cluster.scale(4, pool="cpu")
+        before = copy.deepcopy(demo.clusters["demo"])
+        with pytest.raises(KubeClusterError, match=said):
+            cluster.remove_pool("cpu")
+    assert [entry["replicas"] for entry in before["spec"]["overrides"]] == [4]
+    assert demo.clusters["demo"] == before
+
+
+def test_a_pool_and_its_size_go_in_one_write(demo: fake.FakeServer):
+    with KubeCluster.from_name("demo") as cluster:
+        cluster.scale(1, pool="cpu")
+        cluster.scale(4, pool="gpu")
+        before = int(demo.clusters["demo"]["metadata"]["resourceVersion"])
         cluster.remove_pool("cpu")
+    assert int(demo.clusters["demo"]["metadata"]["resourceVersion"]) == before + 1, "what is refused changes nothing"
+    assert [entry["pool"] for entry in demo.clusters["demo"]["spec"]["overrides"]] == ["gpu"]
 
 
 def test_logs_are_those_of_the_pods(demo: fake.FakeServer):

@@ -6,7 +6,7 @@ The arguments are those of `dask_kubernetes.operator.KubeCluster` where they mea
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpudask.api import Json, resource
@@ -208,27 +208,37 @@ async def add_pool(server: Server, name: str, pool: Json) -> Json:
         KubeClusterError: there is one of that name, it is not valid, or the server refuses.
     """
 
-    def added(body: Json) -> list[Json]:
+    async def write(body: Json) -> Json:
         if pool["name"] in overrides.pool_names(body):
             raise KubeClusterError(
                 f"cluster {name!r} has a pool {pool['name']!r} already",
                 reason=f"its pools are {', '.join(overrides.pool_names(body))}",
                 next_step="Choose another name, or change the size of that one: scale(), adapt()",
             )
-        return [*body["spec"]["pools"], pool]
+        return await _put(server, body, [*body["spec"]["pools"], pool])
 
-    return await _edit(server, name, added)
+    return (await server.rewrite(name, write))[1]
 
 
-async def remove_pool(server: Server, name: str, pool: str) -> Json:
-    """Remove `pool` from cluster `name`; its pods finish what they run first. The cluster as it is then.
+async def remove_pool(server: Server, name: str, group: str) -> Json:
+    """Remove the pool that `group` names from cluster `name`; its pods finish what they run first.
+
+    Its size goes with it, in the same write, so that a refusal changes nothing; but not one that others set as well.
+
+    Args:
+        server: where.
+        name: the cluster's.
+        group: the pool's name, or that of the group from which `add_worker_group` made it.
+
+    Returns:
+        the cluster as it is then.
 
     Raises:
-        KubeClusterError: there is no such pool, it is the last one, or the server refuses.
+        KubeClusterError: there is no such pool, it is the last one, another falls back to it, or the server refuses.
     """
 
-    def left(body: Json) -> list[Json]:
-        overrides.choose_pool(body, pool)
+    async def write(body: Json) -> Json:
+        pool = overrides.choose_pool(body, pool_of_group_name(body, group))
         pools = [item for item in body["spec"]["pools"] if item["name"] != pool]
         if not pools:
             raise KubeClusterError(
@@ -236,19 +246,25 @@ async def remove_pool(server: Server, name: str, pool: str) -> Json:
                 reason="a cluster has at least one pool",
                 next_step="Write suspend() to give up all pods, or close a cluster of your own",
             )
-        return pools
-
-    return await _edit(server, name, left)
-
-
-async def _edit(server: Server, name: str, change: Callable[[Json], list[Json]]) -> Json:
-    async def write(body: Json) -> Json:
-        pools = change(body)
-        _check(body, pools)
-        version = body["metadata"]["resourceVersion"]
-        return await server.merge(name, {"metadata": {"resourceVersion": version}, "spec": {"pools": pools}})
+        return await _put(server, body, pools, _without_size(body, pool))
 
     return (await server.rewrite(name, write))[1]
+
+
+def _without_size(body: Json, pool: str) -> Json:
+    """The merge patch that removes the size of `pool`; empty where there is none, or others set it as well."""
+    if overrides.entry_of(body, pool) is None or overrides.other_owners(body, pool):
+        return {}
+    patch = overrides.replaced(body, {pool: None}, {})
+    # An empty list would be this write's own: sizes could not be let go of by apply then.
+    return {**patch, "spec": {"overrides": patch["spec"]["overrides"] or None}}
+
+
+async def _put(server: Server, body: Json, pools: list[Json], patch: Json | None = None) -> Json:
+    """Make `pools` those of the cluster that was read as `body`, in one write with `patch`; the answer."""
+    _check(body, pools)
+    new = {"metadata": {"resourceVersion": body["metadata"]["resourceVersion"]}, "spec": {}} | (patch or {})
+    return await server.merge(body["metadata"]["name"], new | {"spec": new["spec"] | {"pools": pools}})
 
 
 def _check(body: Json, pools: list[Json]) -> None:

@@ -296,12 +296,7 @@ class Resource:
 
     async def remove_pool(self, pool: str) -> None:
         """Remove a pool, with the size that this client set."""
-        server, name = self.require_server(), self.name
-        body = await server.cluster(name)
-        plain = pools.pool_of_group_name(body, pool)
-        if overrides.entry_of(body, plain) is not None and not overrides.other_owners(body, plain):
-            await overrides.set_size(server, name, None, plain, by=user())
-        self.update(await pools.remove_pool(server, name, plain))
+        self.update(await pools.remove_pool(self.require_server(), self.name, pool))
 
     @property
     def shutdown_on_close(self) -> bool:
