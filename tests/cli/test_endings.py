@@ -103,7 +103,7 @@ def test_force_color_colours_no_pipe(server: fake_server.FakeServer):  # noqa: F
 
 def a_worker(owner_uid: str, name: str = "demo-gpu-worker-0", kind: str = "GpuDaskCluster") -> Json:
     pod = fake_server.pod(name, "worker")
-    pod["metadata"]["ownerReferences"] = [{"kind": kind, "name": "demo", "uid": owner_uid}]
+    pod["metadata"]["ownerReferences"] = [fake_server.owner("demo", uid=owner_uid) | {"kind": kind}]
     return pod
 
 

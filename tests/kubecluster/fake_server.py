@@ -484,16 +484,38 @@ def cluster(name: str, *pools: str, **status: Any) -> Json:
     }
 
 
-def scheduler_pod(name: str, *, ready: bool = True, created: str = "2026-01-01T00:00:00Z", uid: str = "") -> Json:
-    made = pod(name, "scheduler", ready=ready, created=created)
+def owner(cluster: str, *, uid: str = "") -> Json:
+    """The reference to the cluster that controls an object."""
+    reference = {"apiVersion": "gpudask.dev/v1alpha1", "kind": "GpuDaskCluster", "name": cluster, "controller": True}
+    return reference | {"uid": uid or f"uid-of-{cluster}"}
+
+
+def scheduler_pod(
+    name: str, *, ready: bool = True, created: str = "2026-01-01T00:00:00Z", uid: str = "", owner_uid: str = ""
+) -> Json:
+    made = pod(name, "scheduler", ready=ready, created=created, owner_uid=owner_uid)
     made["metadata"]["uid"] = uid or made["metadata"]["uid"]
     return made
 
 
-def pod(name: str, component: str, *, ready: bool = True, created: str = "2026-01-01T00:00:00Z", **labels: str) -> Json:
+def pod(
+    name: str,
+    component: str,
+    *,
+    ready: bool = True,
+    created: str = "2026-01-01T00:00:00Z",
+    owner_uid: str = "",
+    **labels: str,
+) -> Json:
     cluster = re.split("-scheduler-|-[a-z]+-worker-", name)[0]
     labels = {"gpudask.dev/cluster": cluster, "dask.org/component": component, **labels}
     return {
-        "metadata": {"name": name, "uid": f"uid-of-{name}", "creationTimestamp": created, "labels": labels},
+        "metadata": {
+            "name": name,
+            "uid": f"uid-of-{name}",
+            "creationTimestamp": created,
+            "labels": labels,
+            "ownerReferences": [owner(cluster, uid=owner_uid)],
+        },
         "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": str(ready)}]},
     }

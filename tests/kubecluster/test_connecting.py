@@ -75,7 +75,6 @@ def test_an_error_after_closing_it_in_its_block_leaves_the_block(demo: fake.Fake
 
 
 def test_a_close_that_waits_in_vain_says_so_beyond_its_block(demo: fake.FakeServer):
-    demo.pods[0]["metadata"]["ownerReferences"] = [{"uid": "uid-of-demo"}]
     with (
         pytest.raises(KubeClusterTimeoutError, match=r"is not gone within 0\.1 s"),
         KubeCluster.from_name("demo", shutdown_on_close=True) as cluster,

@@ -612,7 +612,6 @@ def test_close_with_a_time_limit_waits_until_the_pods_are_gone(operated: fake.Fa
     cluster = KubeCluster("mine", quiet=True)
     eventually(lambda: any(each["metadata"]["name"].startswith("mine") for each in operated.pods), "its pod")
     (pod,) = [each for each in operated.pods if each["metadata"]["name"].startswith("mine")]
-    pod["metadata"]["ownerReferences"] = [{"uid": "uid-of-mine"}]
     closing = threading.Thread(target=lambda: cluster.close(timeout="60s"))
     closing.start()
     eventually(lambda: gone(operated), "the resource's deletion")
@@ -626,8 +625,6 @@ async def test_close_with_a_time_limit_says_what_is_left(operated: fake.FakeServ
     asked = f"DELETE {fake.CLUSTERS}/mine"
     clock = Clock(monotonic=lambda: time.monotonic() + (60.0 if asked in operated.requests else 0.0))
     cluster = await KubeCluster("mine", quiet=True, asynchronous=True, timing=replace(PATIENT, clock=clock))
-    for pod in operated.pods:
-        pod["metadata"]["ownerReferences"] = [{"uid": "uid-of-mine"}]
     with pytest.raises(KubeClusterError, match=r"not gone within 60 s: there are still: pod mine-scheduler-00000"):
         await cluster.close(timeout=60)
     assert gone(operated)

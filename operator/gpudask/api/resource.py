@@ -253,6 +253,21 @@ def stock_uid(metadata: dict[str, Any], kind: str = STOCK_KIND) -> str:
     return ""
 
 
+def controller_uid(metadata: dict[str, Any]) -> str:
+    """The uid of the GpuDaskCluster that controls the object with these metadata; empty: none does."""
+    references = metadata.get("ownerReferences")
+    for item in references if isinstance(references, list) else ():
+        if (
+            isinstance(item, dict)
+            and item.get("kind") == KIND
+            and str(item.get("apiVersion")).startswith(f"{GROUP}/")
+            and item.get("controller") is True
+        ):
+            uid = item.get("uid")
+            return uid if isinstance(uid, str) else ""
+    return ""
+
+
 def parse_again(body: dict[str, Any], before: Cluster) -> Cluster:
     """The resource in a newer copy of the same generation: the spec is as it was."""
     return replace(before, deleting="deletionTimestamp" in body["metadata"], status=parse_status(body))

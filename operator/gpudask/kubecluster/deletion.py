@@ -112,14 +112,14 @@ class OwnCluster:
         if isinstance(error, KubeClusterError) and error.status != CONFLICT and not error.may_pass:
             at_exit.discard(self)  # it was refused
         elif error is None and not request.cancelled():
-            self.uid = _uid_of(request.result())
+            self.uid = uid_of(request.result())
 
     async def _find_created(self) -> Json | None:
         """The cluster of its name, if it bears the id of this creation."""
         with contextlib.suppress(KubeClusterError):
             found = await self.server.find(self.name)
             if found is not None and _creation_id_of(found) == self._creation_id:
-                self.uid = _uid_of(found)
+                self.uid = uid_of(found)
                 return found
         return None
 
@@ -163,7 +163,7 @@ class OwnCluster:
             # Of the time before the question: it may come while the answer that it is not there is on its way.
             is_last_look = self._timing.clock.monotonic() > self._known_by
             found = await server.find(self.name)
-            uid = _uid_of(found) if found and _creation_id_of(found) == self._creation_id else ""
+            uid = uid_of(found) if found and _creation_id_of(found) == self._creation_id else ""
             if not uid:
                 return is_last_look
         try:
@@ -171,7 +171,7 @@ class OwnCluster:
         except KubeClusterError as error:
             if error.status != CONFLICT:
                 raise
-            return _uid_of(await server.find(self.name) or {}) != uid
+            return uid_of(await server.find(self.name) or {}) != uid
         return True
 
     async def wait_until_gone(self, deadline: Deadline) -> None:
@@ -192,15 +192,15 @@ class OwnCluster:
     async def _left(self) -> list[str]:
         """What is left of it; pods only where they may be listed."""
         found = await self.server.find(self.name)
-        if found is not None and _uid_of(found) == self.uid:
+        if found is not None and uid_of(found) == self.uid:
             return [f"cluster {self.name}"]
         try:
-            pods = await list_pods(self.server, self.name)
+            pods = await list_pods(self.server, self.name, self.uid) if self.uid else []
         except KubeClusterError as error:
             if error.status != FORBIDDEN:
                 raise
             return []
-        return [f"pod {pod['metadata']['name']}" for pod in pods if self.uid in _owners_of(pod)]
+        return [f"pod {pod['metadata']['name']}" for pod in pods]
 
 
 @dataclass
@@ -412,7 +412,8 @@ def _after_fork() -> None:
                 signal.signal(number, signal.SIG_DFL)
 
 
-def _uid_of(body: Json) -> str:
+def uid_of(body: Json) -> str:
+    """The uid of a cluster; empty where there is none."""
     metadata = body.get("metadata")
     uid = metadata.get("uid") if isinstance(metadata, dict) else None
     return uid if isinstance(uid, str) else ""
@@ -423,10 +424,6 @@ def _creation_id_of(body: Json) -> str:
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
     creation_id = annotations.get(ANNOTATION_CREATION) if isinstance(annotations, dict) else None
     return creation_id if isinstance(creation_id, str) else ""
-
-
-def _owners_of(pod: Json) -> list[str]:
-    return [str(owner.get("uid")) for owner in pod["metadata"].get("ownerReferences") or []]
 
 
 at_exit = ExitDeletion()

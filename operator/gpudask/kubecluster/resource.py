@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from gpudask.api import Json
 from gpudask.kubecluster import overrides, pools
-from gpudask.kubecluster.deletion import OwnCluster, at_exit, handle_signals, say
+from gpudask.kubecluster.deletion import OwnCluster, at_exit, handle_signals, say, uid_of
 from gpudask.kubecluster.errors import KubeClusterError, KubeClusterValueError
 from gpudask.kubecluster.kube.config import Access, pod_namespace
 from gpudask.kubecluster.kube.pods import read_logs
@@ -123,6 +123,11 @@ class Resource:
                 " and patch gpudaskclusters.gpudask.dev",
             )
         return self.server
+
+    @property
+    def uid(self) -> str:
+        """The uid of the cluster as last read; empty where it never was."""
+        return uid_of(self.body)
 
     @property
     def is_inherited(self) -> bool:
@@ -283,7 +288,9 @@ class Resource:
             server = self.require_server()
             if pool:
                 pool = pools.pool_of_word(await server.cluster(self.name), pool)
-            return await read_logs(server, self.name, scheduler=scheduler, workers=workers, pool=pool, tail=tail)
+            return await read_logs(
+                server, self.name, self.uid, scheduler=scheduler, workers=workers, pool=pool, tail=tail
+            )
         except KubeClusterError as error:
             is_unread = self.server is None or error.status == FORBIDDEN or error.may_pass
             if is_needed or not is_unread:

@@ -37,7 +37,12 @@ async def silent(server: fake.FakeServer) -> AsyncIterator[fake.FakeServer]:
 @asynccontextmanager
 async def forwarded(*, expects_handshake: bool = False, limit_seconds: float = 5) -> AsyncIterator[PortForward]:
     forward = PortForward(
-        await Server.connect(None), "demo", 8786, limit_seconds=limit_seconds, expects_handshake=expects_handshake
+        await Server.connect(None),
+        "demo",
+        8786,
+        uid="uid-of-demo",
+        limit_seconds=limit_seconds,
+        expects_handshake=expects_handshake,
     )
     await forward.start()
     try:
@@ -186,7 +191,7 @@ async def test_a_reader_that_is_slow_for_long_keeps_its_connection(server: fake.
 
     async with talking(server, size):
         timing = Timing(forward_pong_seconds=120.0, clock=Clock(sleep=sleep))
-        forward = PortForward(await Server.connect(None, timing=timing), "demo", 8786)
+        forward = PortForward(await Server.connect(None, timing=timing), "demo", 8786, uid="uid-of-demo")
         await forward.start()
         reader, writer = await asyncio.open_connection("127.0.0.1", forward.local_port, limit=1024)
         await until(lambda: len(pings) > 5 and not pings[-2].is_set(), "pings that nobody could answer")
@@ -208,7 +213,7 @@ async def test_a_connection_that_is_silent_is_cut(silent: fake.FakeServer, monke
         return anyio.Event()
 
     monkeypatch.setattr(httpx_ws.AsyncWebSocketSession, "ping", unanswered)
-    forward = PortForward(await Server.connect(None, timing=SOON), "demo", 8786)
+    forward = PortForward(await Server.connect(None, timing=SOON), "demo", 8786, uid="uid-of-demo")
     await forward.start()
 
     await until_cut(forward)
@@ -217,7 +222,7 @@ async def test_a_connection_that_is_silent_is_cut(silent: fake.FakeServer, monke
 
 async def test_one_that_answers_pings_stays(silent: fake.FakeServer, pings: list[anyio.Event]):
     timing = Timing(forward_ping_seconds=0.05, forward_pong_seconds=120.0)
-    forward = PortForward(await Server.connect(None, timing=timing), "demo", 8786)
+    forward = PortForward(await Server.connect(None, timing=timing), "demo", 8786, uid="uid-of-demo")
     await forward.start()
     reader, writer = await asyncio.open_connection("127.0.0.1", forward.local_port)
 

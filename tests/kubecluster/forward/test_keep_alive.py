@@ -87,7 +87,9 @@ async def dashboard(server: fake.FakeServer) -> AsyncIterator[Dashboard]:
 
 @asynccontextmanager
 async def forwarded(timing: Timing | None = None) -> AsyncIterator[PortForward]:
-    forward = PortForward(await Server.connect(None, timing=timing or Timing()), "demo", 8787, serves_http=True)
+    forward = PortForward(
+        await Server.connect(None, timing=timing or Timing()), "demo", 8787, uid="uid-of-demo", serves_http=True
+    )
     await forward.start(check=False)
     try:
         yield forward

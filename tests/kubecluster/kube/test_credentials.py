@@ -113,7 +113,7 @@ async def test_a_token_that_ended_ends_no_watch_over_pods_and_starts_no_plugin(s
     server.targets[SCHEDULER] = ("127.0.0.1", listener.sockets[0].getsockname()[1])
     timing = Timing(forward_look_seconds=0.05, forward_seldom_seconds=0.05, watch_seconds=0.1)
     api = await Server.connect(None, timing=timing)
-    forwarding = PortForward(api, "demo", 8786)
+    forwarding = PortForward(api, "demo", 8786, uid="uid-of-demo")
     await forwarding.start()
     reader, writer = await asyncio.open_connection("127.0.0.1", forwarding.local_port)
     await until(lambda: any(forwarding._connections.values()), "a connection")

@@ -167,7 +167,7 @@ async def test_dask_that_reconnects_again_and_again_starts_one_plugin(server: fa
     """Its client does so for half a minute, while nobody may be there."""
     login = Login(server, tmp_path)
     server.pods.append(fake.scheduler_pod("demo-scheduler-00000"))
-    forward = PortForward(await Server.connect(None), "demo", 8786, limit_seconds=0.5)
+    forward = PortForward(await Server.connect(None), "demo", 8786, uid="uid-of-demo", limit_seconds=0.5)
     await forward.start(check=False)
     login.end_token()
 

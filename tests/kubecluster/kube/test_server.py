@@ -73,9 +73,9 @@ async def test_pods_are_those_of_one_cluster_and_pool(server: fake.FakeServer):
     ]
     api = await Server.connect(None)
 
-    assert names(await pods.list_pods(api, "demo")) == ["demo-gpu-worker-0", "demo-scheduler-00000"]
-    assert names(await pods.list_pods(api, "demo", pool="gpu")) == ["demo-gpu-worker-0"]
-    assert names(await pods.list_pods(api, "demo", component="scheduler")) == ["demo-scheduler-00000"]
+    assert names(await pods.list_pods(api, "demo", "uid-of-demo")) == ["demo-gpu-worker-0", "demo-scheduler-00000"]
+    assert names(await pods.list_pods(api, "demo", "uid-of-demo", pool="gpu")) == ["demo-gpu-worker-0"]
+    assert names(await pods.list_pods(api, "demo", "uid-of-demo", component="scheduler")) == ["demo-scheduler-00000"]
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ async def forwarded(server: fake.FakeServer) -> AsyncIterator[tuple[Server, Port
     async with echo() as port:
         server.targets[SCHEDULER] = ("127.0.0.1", port)
         api = await Server.connect(None)
-        forwarding = PortForward(api, "demo", 8786)
+        forwarding = PortForward(api, "demo", 8786, uid="uid-of-demo")
         await forwarding.start()
         try:
             yield api, forwarding
@@ -209,4 +209,4 @@ async def test_a_watch_over_a_network_that_went_away_ends(server: fake.FakeServe
 
 async def test_a_scheduler_without_a_pod_cannot_be_forwarded_to(server: fake.FakeServer):
     with pytest.raises(KubeClusterError, match="scheduler of cluster 'demo': it has no pod that runs"):
-        await PortForward(await Server.connect(None), "demo", 8786).start()
+        await PortForward(await Server.connect(None), "demo", 8786, uid="uid-of-demo").start()

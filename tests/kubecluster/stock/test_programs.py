@@ -174,14 +174,13 @@ def test_the_jobs_of_dask_jobqueue_are_pods(demo: fake.FakeServer):
 def test_close_waits_until_the_cluster_and_its_pods_are_gone(demo: fake.FakeServer, dask_cluster_of_lab: None):
     cluster = KubeCluster("mine", image="i", n_workers=1, quiet=True)
     left = fake.pod("mine-cpu-worker-0", "worker")
-    left["metadata"]["ownerReferences"] = [{"uid": "uid-of-mine"}]
     demo.pods.append(left)
 
     def end() -> None:
         eventually(lambda: "mine" not in demo.clusters, "the resource is deleted")
         looks = demo.requests.count(f"GET {fake.PODS}")
         eventually(lambda: demo.requests.count(f"GET {fake.PODS}") > looks + 1, "it looks for the pods, and again")
-        demo.pods.remove(left)
+        demo.pods[:] = [pod for pod in demo.pods if not pod["metadata"]["name"].startswith("mine-")]
 
     ending = threading.Thread(target=end)
     ending.start()
@@ -198,7 +197,6 @@ def test_close_that_waits_in_vain_says_what_is_left(demo: fake.FakeServer, dask_
     timing = replace(PATIENT, readiness_poll_seconds=0.01, clock=a_minute_passes)
     cluster = KubeCluster("mine", image="i", n_workers=1, quiet=True, timing=timing)
     left = fake.pod("mine-cpu-worker-0", "worker")
-    left["metadata"]["ownerReferences"] = [{"uid": "uid-of-mine"}]
     demo.pods.append(left)
 
     with pytest.raises(TimeoutError, match=r"is not gone within 60 s: there are still: pod mine-cpu-worker-0"):

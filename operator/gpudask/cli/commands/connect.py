@@ -108,10 +108,11 @@ def _run(target: client.Target, name: str, port: int, tell: Callable[[Json, int]
 
 async def _forward(server: Server, name: str, port: int, tell: Callable[[Json, int], None]) -> None:
     from gpudask.kubecluster.forward.port_forward import PortForward  # noqa: PLC0415 - httpx comes with it
-    from gpudask.kubecluster.kube.pods import scheduler_pods  # noqa: PLC0415 - httpx comes with it
+    from gpudask.kubecluster.kube.pods import ClusterPods  # noqa: PLC0415 - httpx comes with it
 
     body = await server.cluster(name)
-    if not any(pod.is_ready for pod in await scheduler_pods(server, name)):
+    uid = body["metadata"]["uid"]
+    if not any(pod.is_ready for pod in await ClusterPods(server, name, uid).schedulers()):
         why = why_not_ready(body)
         step = f"gpudask resume {name}" if body["spec"].get("suspend") else f"gpudask wait {name}"
         raise CliError(f"{ended(f'cluster {name!r} has no scheduler that is ready: {why}')} Next: {step}")
@@ -122,6 +123,7 @@ async def _forward(server: Server, name: str, port: int, tell: Callable[[Json, i
         server,
         name,
         port,
+        uid=uid,
         limit_seconds=_LIMIT_SECONDS,
         expects_handshake=port == COMM_PORT,
         serves_http=port == DASHBOARD_PORT,

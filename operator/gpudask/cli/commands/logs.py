@@ -86,7 +86,8 @@ class _NoLogError(CliError):
 async def _print(server: Server, name: str, wanted: _Wanted) -> None:
     from gpudask.kubecluster.kube.pods import follow_log, list_pods, read_log  # noqa: PLC0415 - the client is large
 
-    chosen = choose(await server.cluster(name), await list_pods(server, name), wanted.of)
+    body = await server.cluster(name)
+    chosen = choose(body, await list_pods(server, name, body["metadata"]["uid"]), wanted.of)
     limits = {"tail": wanted.tail, "since_seconds": wanted.since_seconds}
 
     async def one(pod: str) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpudask.api import Json
-from gpudask.api.resource import KIND, LABEL_POOL
+from gpudask.api.resource import LABEL_POOL
 from gpudask.cli import client, output
 from gpudask.cli.completion import goals
 from gpudask.cli.options import Context, Kubeconfig, Name, Namespace, Output, read_length
@@ -137,7 +137,7 @@ class _Waiting:
                             return
                         pending = asyncio.ensure_future(anext(changes))
                     if self.body is not None:
-                        self._report(self._goal.why(self.body, await self._pods(server)))
+                        self._report(self._goal.why(self.body, await self._pods(server, self.body["metadata"]["uid"])))
             finally:
                 pending.cancel()
                 await asyncio.wait({pending})
@@ -162,14 +162,14 @@ class _Waiting:
             raise CliError(f"{self._name} was deleted meanwhile", Exit.NOT_FOUND)
         return not there or self._goal.reached(body)
 
-    async def _pods(self, server: Server) -> list[Json]:
+    async def _pods(self, server: Server, uid: str) -> list[Json]:
         """The cluster's pods; none where they cannot be read: the operator's words have to do then."""
         from gpudask.kubecluster.kube.pods import list_pods  # noqa: PLC0415 - httpx comes with it
 
         if not self._may_list_pods:
             return []
         try:
-            return await list_pods(server, self._name)
+            return await list_pods(server, self._name, uid)
         except KubeClusterError as error:
             self._may_list_pods = error.may_pass
             return []
@@ -178,10 +178,10 @@ class _Waiting:
         """The resource goes at once, and its pods, with the GPUs that they hold, when they have ended."""
         from gpudask.kubecluster.kube.pods import list_pods  # noqa: PLC0415 - the client comes with it
 
-        uid = None if self.body is None else self.body["metadata"]["uid"]
+        uid = "" if self.body is None else self.body["metadata"]["uid"]
         while True:
             try:
-                left = [pod["metadata"]["name"] for pod in await list_pods(server, self._name) if _is_of(pod, uid)]
+                left = [pod["metadata"]["name"] for pod in await list_pods(server, self._name, uid)]
             except KubeClusterError as error:
                 if not error.may_pass:
                     output.write_message(f"{self._name}: its pods may still run: {error.reason}")
@@ -288,12 +288,6 @@ def _pod_reasons(body: Json, pods: list[Json], pools: set[str]) -> list[str]:
         f"pod {names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: {reason}"
         for reason, names in waiting.items()
     ]
-
-
-def _is_of(pod: Json, uid: str | None) -> bool:
-    """True if the cluster with this uid owns the pod; where it is not known, any cluster of ours."""
-    owners = pod["metadata"].get("ownerReferences") or []
-    return any(owner.get("kind") == KIND and uid in (None, owner.get("uid")) for owner in owners)
 
 
 def read_goal(text: str) -> Goal:

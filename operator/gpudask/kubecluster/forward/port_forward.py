@@ -24,7 +24,7 @@ import math
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.forward.keep_alive import KeptConnection, serve
 from gpudask.kubecluster.forward.pod_port import open_port, pump
-from gpudask.kubecluster.kube.pods import SchedulerPod, follow_scheduler, scheduler_pods
+from gpudask.kubecluster.kube.pods import ClusterPods, SchedulerPod, follow_scheduler
 from gpudask.kubecluster.kube.request import FORBIDDEN, NOT_FOUND
 from gpudask.kubecluster.kube.server import Server
 from gpudask.kubecluster.kube.session import Purpose, requests_for
@@ -40,6 +40,7 @@ class PortForward:
     Args:
         server: through which it leads.
         cluster: whose scheduler.
+        uid: the cluster's as last seen; empty where it is not known.
         port: of its pod.
         local_port: of this machine; 0: any that is free.
         limit_seconds: a connection that has not reached a pod by then is cut; None: 8 s.
@@ -58,6 +59,7 @@ class PortForward:
         port: int,
         local_port: int = 0,
         *,
+        uid: str,
         limit_seconds: float | None = None,
         expects_handshake: bool = False,
         serves_http: bool = False,
@@ -70,6 +72,7 @@ class PortForward:
         self._serves_http = serves_http
         self._server = server
         self._cluster = cluster
+        self._pods = ClusterPods(server, cluster, uid)
         self._port = port
         self._pod: SchedulerPod | None = None  # the last that was connected to
         self._found = -math.inf  # when, by the monotonic clock
@@ -158,7 +161,7 @@ class PortForward:
         if self._pod is not None and (is_recent or (self._kept is not None and self._found > -math.inf)):
             return self._pod
         try:
-            pods = await scheduler_pods(self._server, self._cluster)
+            pods = await self._pods.schedulers()
         except KubeClusterError:
             if self._pod is None:
                 raise

@@ -212,7 +212,7 @@ async def forwarded(server: Server, body: Json, forwards: Forwards, *, dashboard
     Raises:
         KubeClusterError: the protocol cannot be forwarded, the server refuses, or the port is taken.
     """
-    name, protocol = body["metadata"]["name"], body["spec"].get("protocol", "tcp")
+    name, uid, protocol = body["metadata"]["name"], body["metadata"]["uid"], body["spec"].get("protocol", "tcp")
     if protocol == UCXX:
         raise KubeClusterError(
             f"cluster {name!r} speaks ucxx",
@@ -220,7 +220,7 @@ async def forwarded(server: Server, body: Json, forwards: Forwards, *, dashboard
             next_step="Run the program inside the cluster, or set spec.protocol: tcp",
         )
     forwards[COMM_PORT] = PortForward(
-        server, name, COMM_PORT, limit_seconds=_limit_seconds(server.timing), expects_handshake=True
+        server, name, COMM_PORT, uid=uid, limit_seconds=_limit_seconds(server.timing), expects_handshake=True
     )
     # Both end before either's error is raised, so that `stop` finds all that listens.
     both = forwards[COMM_PORT].start(), _forward_dashboard(server, body, forwards, dashboard_port, check=False)
@@ -234,9 +234,8 @@ async def _forward_dashboard(
     server: Server, body: Json, forwards: Forwards, local_port: int, *, check: bool = True
 ) -> None:
     if DASHBOARD_PORT not in forwards:
-        forwards[DASHBOARD_PORT] = PortForward(
-            server, body["metadata"]["name"], DASHBOARD_PORT, local_port, serves_http=True
-        )
+        name, uid = body["metadata"]["name"], body["metadata"]["uid"]
+        forwards[DASHBOARD_PORT] = PortForward(server, name, DASHBOARD_PORT, local_port, uid=uid, serves_http=True)
         await forwards[DASHBOARD_PORT].start(check=check)
 
 

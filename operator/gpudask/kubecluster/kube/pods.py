@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Self
 
 from gpudask.api import Json
-from gpudask.api.resource import LABEL_CLUSTER, LABEL_DASK_COMPONENT, LABEL_POOL
+from gpudask.api.resource import LABEL_CLUSTER, LABEL_DASK_COMPONENT, LABEL_POOL, PLURAL, controller_uid
 from gpudask.kubecluster.errors import KubeClusterError, why_pod_waits
 from gpudask.kubecluster.kube.pod_log import MOST_LINE_BYTES, decoded, split_lines
 from gpudask.kubecluster.kube.request import Connection
@@ -33,36 +33,70 @@ class SchedulerPod:
     is_ready: bool
 
 
-async def list_pods(server: Connection, name: str, *, component: str = "", pool: str = "") -> list[Json]:
-    """The pods of cluster `name`, by their names.
+async def list_pods(server: Connection, name: str, uid: str, *, component: str = "", pool: str = "") -> list[Json]:
+    """The pods that the cluster `name` with this uid controls, by their names.
+
+    Those of a cluster of this name that was deleted have the same labels, and run until the garbage collector is there.
 
     Args:
         server: whose namespace is asked.
         name: the cluster's.
+        uid: the cluster's; empty where it is not known: those of any cluster of this name.
         component: `scheduler` or `worker`; both without it.
         pool: only that pool's.
     """
+    return _controlled(await _list_labelled(server, name, component, pool), uid)
+
+
+async def _list_labelled(server: Connection, name: str, component: str, pool: str) -> list[Json]:
     answer = await server.call("list", "pods", params=_selected(name, component, pool))
     return sorted(answer["items"], key=lambda pod: str(pod["metadata"]["name"]))
 
 
-async def scheduler_pods(server: Connection, name: str) -> list[SchedulerPod]:
-    """The scheduler pods of cluster `name` that have not ended, the youngest first.
+def _controlled(pods: list[Json], uid: str) -> list[Json]:
+    controllers = [(pod, controller_uid(pod["metadata"])) for pod in pods]
+    return [pod for pod, controller in controllers if controller and uid in ("", controller)]
 
-    While a scheduler is being replaced there may be two: the younger one is there to stay.
+
+class ClusterPods:
+    """The pods of one cluster, for who asks again and again while the cluster may be made again under its name.
+
+    Args:
+        server: whose namespace is asked.
+        name: the cluster's.
+        uid: the cluster's as last seen; empty where it is not known.
     """
-    pods = await list_pods(server, name, component="scheduler")
-    pods.sort(key=lambda pod: str(pod["metadata"]["creationTimestamp"]), reverse=True)
-    return [
-        SchedulerPod(pod["metadata"]["name"], pod["metadata"]["uid"], is_ready(pod))
-        for pod in pods
-        if not _has_ended(pod)
-    ]
+
+    def __init__(self, server: Connection, name: str, uid: str) -> None:
+        self._server, self._name, self._uid = server, name, uid
+
+    async def find(self, *, component: str = "", pool: str = "") -> list[Json]:
+        """As `list_pods`; where there are others, the cluster is read: they may be its own by now."""
+        pods = await _list_labelled(self._server, self._name, component, pool)
+        if len(_controlled(pods, self._uid)) < len(pods):
+            with contextlib.suppress(KubeClusterError):  # it is gone, or may not be read: the last that was seen counts
+                body = await self._server.call("get", PLURAL, self._name)
+                self._uid = str(body["metadata"]["uid"])
+        return _controlled(pods, self._uid)
+
+    async def schedulers(self) -> list[SchedulerPod]:
+        """The scheduler pods that have not ended, the youngest first.
+
+        While a scheduler is being replaced there may be two: the younger one is there to stay.
+        """
+        pods = await self.find(component="scheduler")
+        pods.sort(key=lambda pod: str(pod["metadata"]["creationTimestamp"]), reverse=True)
+        return [
+            SchedulerPod(pod["metadata"]["name"], pod["metadata"]["uid"], is_ready(pod))
+            for pod in pods
+            if not _has_ended(pod)
+        ]
 
 
 async def follow_scheduler(server: Connection, name: str) -> AsyncGenerator[set[str], None]:
     """The uids of the scheduler pods of cluster `name`: those that there are, and again after each change.
 
+    Also of other clusters of this name: it says which pods are gone, not whose they are.
     It costs two requests, and ends after `watch_seconds`, some minutes.
 
     Raises:
@@ -196,13 +230,14 @@ async def _lines(
 
 
 async def read_logs(
-    server: Connection, name: str, *, scheduler: bool, workers: bool, pool: str, tail: int | None
+    server: Connection, name: str, uid: str, *, scheduler: bool, workers: bool, pool: str, tail: int | None
 ) -> dict[str, str]:
     """The logs of cluster `name`'s pods by pod name, ended ones too; of a pod without any, what it waits for.
 
     Args:
         server: where.
         name: the cluster's.
+        uid: the cluster's as last seen; empty where it is not known.
         scheduler: the scheduler's.
         workers: the workers'.
         pool: only that pool's; empty for all.
@@ -229,7 +264,7 @@ async def read_logs(
                     raise
                 return error
 
-    pods = await list_pods(server, name, component=component, pool=pool)
+    pods = await ClusterPods(server, name, uid).find(component=component, pool=pool)
     texts = await asyncio.gather(*(one(pod) for pod in pods))
     unread = [text for text in texts if isinstance(text, KubeClusterError)]
     if unread and len(unread) == len(pods):

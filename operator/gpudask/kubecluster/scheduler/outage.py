@@ -147,11 +147,11 @@ class Reconnector:
 
     async def find_cause(self) -> Cause:
         """Find the cause for which the scheduler is not reached."""
-        if self._resource.server is None:
+        resource = self._resource
+        if resource.server is None:
             return _NO_SERVER
-        uid = str(self._resource.body.get("metadata", {}).get("uid", ""))
-        cause = await cause_of(self._resource.server, self._resource.name, self._connection.trouble, uid=uid)
-        self._resource.update(cause.body or self._resource.body)
+        cause = await cause_of(resource.server, resource.name, self._connection.trouble, uid=resource.uid)
+        resource.update(cause.body or resource.body)
         return cause
 
     async def add_cause(self, error: BaseException | None) -> None:
@@ -297,7 +297,7 @@ async def cause_of(server: Server, name: str, trouble: str, *, uid: str = "") ->
     try:
         async with asyncio.timeout(server.timing.cause_seconds):
             body = await server.cluster(name)
-            pods = await _pods(server, name)
+            pods = await _pods(server, body)
     except TimeoutError:
         reason = f"the API server does not answer: no answer within {server.timing.cause_seconds:g} s"
         return Cause(reason, "Check that `kubectl version` answers")
@@ -322,10 +322,10 @@ async def _gone(server: Server, name: str, uid: str) -> Cause:
     return Cause(f"{gone}: {why}" if why else gone, "Create it again")
 
 
-async def _pods(server: Server, name: str) -> list[Json] | None:
+async def _pods(server: Server, body: Json) -> list[Json] | None:
     """The scheduler's pods; None where they may not be listed."""
     try:
-        return await list_pods(server, name, component="scheduler")
+        return await list_pods(server, body["metadata"]["name"], body["metadata"]["uid"], component="scheduler")
     except KubeClusterError as error:
         if error.status != FORBIDDEN:
             raise

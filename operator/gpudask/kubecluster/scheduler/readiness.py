@@ -177,7 +177,7 @@ async def _is_answered(opened: PodPort) -> bool:
 async def _read_readiness(server: Server, body: Json, needs_pods: bool, generation: int) -> _Readiness:
     try:
         # The pod's own readiness: it is known some hundred milliseconds before the status says so.
-        pods = await list_pods(server, body["metadata"]["name"], component="scheduler")
+        pods = await list_pods(server, body["metadata"]["name"], body["metadata"]["uid"], component="scheduler")
     except KubeClusterError as error:
         if error.status != FORBIDDEN:
             raise
