@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
+import sys
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -63,6 +65,64 @@ def test_what_is_not_deep_stays_as_it_is():
     )
     little = b'{"a": 1 }'
     assert json_parser.shallow(little) is little
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [b"{}," * 1000, b'"[",' * 1000, b'"\\"{[",' * 1000, b'"\\\\",[],"{",' * 1000, b"[" * 98 + b"]" * 98 + b","],
+    ids=["objects", "brackets in strings", "escaped quotes", "escaped backslashes", "as deep as may be"],
+)
+def test_what_is_not_deep_is_the_very_same_text(inner: bytes):
+    text = b'{"x": [' + b"{}," * 200 + inner + b" 1]}"
+    assert json_parser.shallow(text) is text  # so nothing was parsed, nor written again
+    assert json_parser.loads_shallow(text) == json.loads(text)
+
+
+def test_only_what_is_deep_is_written_anew():
+    text = b'{"a": 1.50, "x": [' + b"{}, " * 200 + b"[" * 98 + b'"]", ' + b"[]" + b"]" * 98 + b', {"b" : 2}]}'
+    assert json_parser.shallow(text) == text.replace(b"[]]", b"null]")
+
+
+def run_lines(work: Any) -> int:
+    """The lines and functions of Python that `work` runs."""
+    counted = 0
+
+    def trace(_frame: Any, event: str, _value: Any) -> Any:
+        nonlocal counted
+        counted += event in ("line", "call")
+        return trace
+
+    before = sys.gettrace()
+    gc.disable()  # others may have told it to call functions of theirs
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+        gc.enable()
+    return counted
+
+
+@pytest.mark.parametrize("deep", [b"", b"[" * 150 + b"]" * 150 + b","], ids=["not deep", "deep"])
+@pytest.mark.parametrize("part", [b"{},", b'"{",', b'"\\"",', b"[" * 97 + b"[[]]" + b"]" * 97 + b","])
+@pytest.mark.parametrize("read", [json_parser.loads_shallow, json_parser.shallow])
+def test_brackets_and_strings_take_no_python(read: Any, part: bytes, deep: bytes):
+    few, many = (b'{"x": [' + b"{}," * 101 + deep + part * n + b"1]}" for n in (10, 2_000))
+    assert run_lines(lambda: read(many)) == run_lines(lambda: read(few))
+
+
+@pytest.mark.parametrize("read", [json_parser.loads_shallow, json_parser.shallow])
+def test_half_of_a_large_document_is_refused(read: Any):
+    with pytest.raises(ValueError, match=r".+"):
+        read(b'{"x": [' + b"{}," * 1000 + b'"a')
+
+
+def test_half_of_a_document_is_refused_in_a_moment():
+    half = b"[" * 200 + b'"' + b'\\"' * 500_000  # a string without its end: each quote in it may begin one
+    began = time.process_time()
+    with pytest.raises(ValueError, match=r".+"):
+        json_parser.shallow(half)
+    assert time.process_time() - began < 5
 
 
 def test_what_lies_beside_the_deep_stays():
