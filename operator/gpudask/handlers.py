@@ -17,7 +17,6 @@ import aiohttp
 import kopf
 from aiohttp import web
 
-from gpudask.api import Json
 from gpudask.api.resource import GROUP, PLURAL, VERSION
 from gpudask.clients import json_parser
 from gpudask.clients.errors import ApiError
@@ -74,7 +73,7 @@ def register(operator: Operator) -> kopf.OperatorRegistry:
         if type == "DELETED":
             operator.registry.cluster_deleted(body["metadata"])
         else:
-            operator.registry.cluster_changed(_plain(body))
+            operator.registry.cluster_changed(dict(body))  # of plain objects, which kopf neither keeps nor changes
 
     return registry
 
@@ -113,18 +112,6 @@ class _NoDiffs(kopf.DiffBaseStorage):
 
     def store(self, **_: Any) -> None:
         """Store nothing."""
-
-
-def _plain(body: kopf.Body) -> Json:
-    return {key: _thaw(value) for key, value in body.items()}
-
-
-def _thaw(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return [_thaw(item) for item in value]
-    if hasattr(value, "items"):
-        return {key: _thaw(item) for key, item in value.items()}
-    return value
 
 
 class Health:

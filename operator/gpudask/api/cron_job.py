@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError
 
 from gpudask.api import Json
 from gpudask.api.base import DURATION_PATTERN, Duration, Model, Rule, seconds
-from gpudask.api.job import JobSpec, UnreadableStatusError, broken_limits_of_job
+from gpudask.api.job import JobSpec, UnreadableStatusError, bounded_job_spec, broken_limits_of_job
 from gpudask.api.pod_template import TemplateMetadata, without_reserved
 from gpudask.api.resource import (
     ANNOTATION_SCHEDULED,
@@ -31,6 +31,7 @@ from gpudask.api.resource import (
     Identity,
     InvalidSpecError,
     advice,
+    with_spec,
 )
 from gpudask.api.status import epoch
 
@@ -278,6 +279,15 @@ def parse_cron_job(body: Json) -> CronJob:
 def parse_cron_job_again(body: Json, before: CronJob) -> CronJob:
     """The cron job in a newer copy of the same generation: the spec is as it was."""
     return replace(before, deleting="deletionTimestamp" in body["metadata"])
+
+
+def bounded_cron_job(body: Json) -> Json:
+    """The GpuDaskCronJob `body` as it may be kept, as `job.bounded_job`."""
+    spec = body.get("spec")
+    template = _object(_object(spec).get("jobTemplate"))
+    inner = template.get("spec")
+    kept = bounded_job_spec(inner)
+    return body if kept is inner else with_spec(body, _object(spec) | {"jobTemplate": template | {"spec": kept}})
 
 
 def parse_cron_job_status(body: Json) -> CronJobStatus:

@@ -30,9 +30,12 @@ from gpudask.api.resource import (
     Identity,
     InvalidSpecError,
     advice,
+    bounded_part,
+    bounded_spec,
     broken_limits,
     stock_uid,
     too_large,
+    with_spec,
 )
 from gpudask.api.spec import Spec
 
@@ -450,6 +453,25 @@ def _check_name(name: str) -> None:
         raise InvalidSpecError(f"metadata.name: {JOB_NAME_LENGTH_ADVICE}")
     if re.fullmatch(CLUSTER_NAME, name) is None:
         raise InvalidSpecError(f"metadata.name: {JOB_NAME_ADVICE}")
+
+
+def bounded_job_spec(spec: Any) -> Any:
+    """As `resource.bounded_spec`, of a job's spec: its parts are kept, or their outlines."""
+    if not isinstance(spec, dict):
+        return spec
+    runner, cluster = spec.get("runner"), spec.get("cluster")
+    kept_runner = bounded_part("spec.runner", runner, MAX_TEMPLATE_BYTES)
+    inner = cluster.get("spec") if isinstance(cluster, dict) else None
+    kept_inner = bounded_spec(inner)
+    if kept_runner is runner and kept_inner is inner:
+        return spec
+    bounded = spec | ({"runner": kept_runner} if "runner" in spec else {})
+    return bounded | ({"cluster": cluster | {"spec": kept_inner}} if isinstance(cluster, dict) and inner else {})
+
+
+def bounded_job(body: Json) -> Json:
+    """The GpuDaskJob `body` as it may be kept. Its status is within the definition's limits, and is never guessed."""
+    return with_spec(body, bounded_job_spec(body.get("spec")))
 
 
 def broken_limits_of_job(spec: Any) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from gpudask.api import Json
@@ -90,6 +91,9 @@ MIRROR_MANAGER = "gpudask-mirror"
 MAX_SPEC_BYTES = 512 * 1024
 MAX_CONFIG_BYTES = 64 * 1024  # every pod carries it: a thousand of them are 64 MiB of the API server's already
 MAX_TEMPLATE_BYTES = 128 * 1024
+MAX_STATUS_BYTES = 512 * 1024  # twice what one of 32 pools has, each with 20 owners
+_OUTLINE_BYTES, _OUTLINE_LEVELS, _OUTLINE_ITEMS = 32 * 1024, 3, 64
+_LEAST_BYTES = 16  # with fewer left nothing more is looked at
 # The parts of a pod's spec are eleven levels deep at most; Dask's configuration has five.
 MAX_DEPTH = 32
 
@@ -327,6 +331,8 @@ def broken_limits(spec: Any) -> list[str]:
     The CRD has no such limits. They are checked before anything is made of the spec: that is recursive, and done at
     once, so a spec without end would stop the operator for everybody. The check costs no more than the limits allow.
     """
+    if isinstance(spec, Outline):
+        return list(spec.broken)
     broken = [text for field, part, limit in _parts(spec) if (text := too_large(field, part, limit))]
     return broken or [text for text in [too_large("spec", spec, MAX_SPEC_BYTES)] if text]
 
@@ -348,6 +354,8 @@ def _object(value: Any) -> Json:
 
 def too_large(field: str, value: Any, most_bytes: int) -> str:
     """Why `value` is too large or too deep, with its field and what to write; empty: it is not."""
+    if isinstance(value, Outline):
+        return "; ".join(value.broken)
     extent = _measure(value, most_bytes)
     if extent.depth > MAX_DEPTH:
         return f"{field}: nested more than {MAX_DEPTH} levels deep: write it flatter"
@@ -359,6 +367,78 @@ def too_large(field: str, value: Any, most_bytes: int) -> str:
     return ""
 
 
+class Outline(dict[str, Any]):
+    """What is kept of a part of an object that is beyond the limits: its small parts. `broken`: as was said of it all.
+
+    Objects are kept in memory as long as they exist, and 1.4 MB of empty objects are 40 MB there: some tens of them
+    would have the operator killed, again and again. With `broken` the tenant reads of an outline what it would of the
+    whole. It is never to be written: the rest of what people wrote would be lost.
+    """
+
+    def __init__(self, value: Any, broken: list[str]) -> None:
+        super().__init__(_object(_outline(value, [_OUTLINE_BYTES], _OUTLINE_LEVELS)))
+        self.broken = tuple(broken)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Outline) and self.broken == other.broken and super().__eq__(other)
+
+    def __ne__(self, other: object) -> bool:  # dict has its own
+        return not self == other
+
+    __hash__ = None  # as that of dict
+
+
+def _outline(value: Any, left: list[int], levels: int) -> Any:
+    """The parts of `value` that are small, the smallest first, up to so many bytes as are `left`; None: nothing."""
+    extent = _measure(value, left[0])
+    if extent.size <= left[0] and extent.depth <= MAX_DEPTH:
+        left[0] -= extent.size
+        return value
+    if not levels or left[0] < _LEAST_BYTES:
+        return None
+    if isinstance(value, list):
+        kept = [_outline(item, left, levels - 1) for item in value[:_OUTLINE_ITEMS]]
+        return [item for item in kept if item is not None]
+    if not isinstance(value, dict):
+        return None
+    most = left[0]
+    parts = sorted(islice(value.items(), _OUTLINE_ITEMS), key=lambda part: _measure(part, most).size)
+    outlines = ((key, _outline(item, left, levels - 1)) for key, item in parts)
+    return {key: item for key, item in outlines if item is not None and len(str(key)) < _OUTLINE_ITEMS}
+
+
+def bounded_spec(spec: Any) -> Any:
+    """The spec of a cluster as it may be kept: its `Outline` where it is beyond the limits."""
+    broken = broken_limits(spec)
+    return spec if isinstance(spec, Outline) or not broken else Outline(spec, broken)
+
+
+def bounded_part(field: str, value: Any, most_bytes: int) -> Any:
+    """The same of a part with a limit of its own, as `too_large` has it."""
+    broken = too_large(field, value, most_bytes)
+    return value if isinstance(value, Outline) or not broken else Outline(value, [broken])
+
+
+def with_spec(body: Json, spec: Any) -> Json:
+    """`body` with the spec that may be kept of it, and without `managedFields`, which has the names of all fields."""
+    if spec is body.get("spec"):
+        return body
+    metadata = {key: value for key, value in body["metadata"].items() if key != "managedFields"}
+    return body | {"metadata": metadata, "spec": spec}
+
+
+def bounded_cluster(body: Json, known: Json | None = None) -> Json:
+    """The GpuDaskCluster `body` as it may be kept. `known`: what is kept of it so far.
+
+    A spec that is the same as then is not measured again: events come for each write of a status or an annotation. A
+    status beyond all that the operator writes is somebody else's, and as good as none.
+    """
+    spec = body.get("spec")
+    is_known = known is not None and not isinstance(known.get("spec"), Outline) and known.get("spec") == spec
+    kept = body if is_known else with_spec(body, bounded_spec(spec))
+    return kept | {"status": {}} if too_large("status", kept.get("status"), MAX_STATUS_BYTES) else kept
+
+
 def _measure(value: Any, most_bytes: int) -> _Extent:
     """Measure the size and the depth of `value`, no further than just beyond the limits. Not recursive."""
     size, depth = 0, 0
@@ -368,11 +448,11 @@ def _measure(value: Any, most_bytes: int) -> _Extent:
         if isinstance(node, dict):
             depth = max(depth, level)
             size += 2 + sum(len(str(key)) + 4 for key in node)  # "key":value, and of YAML any key
-            left.extend((item, level + 1) for item in node.values())
+            left.extend((item, level + 1) for item in (node.values() if size <= most_bytes else ()))
         elif isinstance(node, list):
             depth = max(depth, level)
             size += 2 + len(node)
-            left.extend((item, level + 1) for item in node)
+            left.extend((item, level + 1) for item in (node if size <= most_bytes else ()))
         else:
             size += _bytes(node)
     return _Extent(size, depth)

@@ -17,7 +17,16 @@ from functools import partial
 
 from gpudask.api import Json
 from gpudask.api.reasons import Reason
-from gpudask.api.resource import API_VERSION, DEFAULT_GROUP, KIND, STOCK_KIND, Identity, owner_key, stock_uid
+from gpudask.api.resource import (
+    API_VERSION,
+    DEFAULT_GROUP,
+    KIND,
+    STOCK_KIND,
+    Identity,
+    Outline,
+    owner_key,
+    stock_uid,
+)
 from gpudask.clients.errors import ApiError
 from gpudask.clients.flow_control import CLUSTER, Backoff, RateLimiter, namespace_of
 from gpudask.clients.recheck import Missed
@@ -286,12 +295,16 @@ class Serving:
             ApiError: it was refused, or changed meanwhile.
         """
         api, cluster = self._context.api, stock.cluster
-        if stock.body is not None:
-            metadata = stock.body["metadata"]
-            spec = merged_spec(served.spec, stock.body["spec"], served.kept, _released(stock, served))
-            if "deletionTimestamp" in metadata or self._means_the_same(cluster.owner, spec, stock.body["spec"]):
-                return stock.body
-            return await api.replace_spec(stock.body, spec)
+        if (present := stock.body) is not None:
+            if isinstance(present["spec"], Outline):  # what people set on it is to stay, all of it
+                uid, whole = present["metadata"]["uid"], await self._get(cluster)
+                if whole is None or whole["metadata"]["uid"] != uid:
+                    return None
+                present = whole
+            spec = merged_spec(served.spec, present["spec"], served.kept, _released(stock, served))
+            if "deletionTimestamp" in present["metadata"] or self._means_the_same(cluster.owner, spec, present["spec"]):
+                return present
+            return await api.replace_spec(present, spec)
         namespace = namespace_of(cluster.owner)
         body = {
             "apiVersion": API_VERSION,

@@ -27,6 +27,7 @@ from gpudask.mirror.objects import MadeByPeople
 from gpudask.planning.observed import fields
 from gpudask.planning.observed.parser import owner_key
 from gpudask.stock.autoscale import read_limits
+from gpudask.stock.job import bounded_stock_job
 
 _FOREIGN = "kopf.zalando.org/"  # what the stock operator leaves on whatever it handles begins so
 _HANDLED = f"{_FOREIGN}last-handled-configuration"
@@ -280,7 +281,8 @@ def _source(kind: str, meta: Json, spec: Json) -> Json:
         given = fields.mapping(meta, part).items()
         kept = {key: value for key, value in given if key == ANNOTATION_AUTOSCALE or not key.startswith(_RESERVED)}
         metadata |= {part: kept} if kept else {}
-    return {"kind": kind, "metadata": metadata, "spec": spec}
+    bounded = bounded_stock_job(spec) if kind == objects.JOB else resource.bounded_spec(spec)
+    return {"kind": kind, "metadata": metadata, "spec": bounded}
 
 
 def _owners(meta: Json, cluster: str, kind: str) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from gpudask.api import Json
 from gpudask.api.record import RecordedEvent
-from gpudask.api.resource import Identity, owner_key, parse_status
+from gpudask.api.resource import Identity, bounded_cluster, owner_key, parse_status
 from gpudask.clients.errors import ApiError
 from gpudask.history.unfinished import GonePods, LastStatus
 from gpudask.mirror.definitions import Definitions
@@ -176,7 +176,7 @@ class _Waker:
 
     def resource_changed(self, body: Json) -> None:
         if (loop := self._loop()) is not None:
-            loop.resource_changed(body)
+            loop.resource_changed(bounded_cluster(body))
 
 
 class Registry:
@@ -259,7 +259,7 @@ class Registry:
         metadata = body["metadata"]
         key = owner_key(metadata["namespace"], metadata["uid"])
         self._named[f"{metadata['namespace']}/{metadata['name']}"] = key
-        self._bodies[key] = body
+        body = self._bodies[key] = bounded_cluster(body, self._bodies.get(key))
         if (came := self._counts.note(key, body)) is not None:
             self._gone.forget(key, came.sent_after)
         self._cluster_changed(f"{metadata['namespace']}/{metadata['name']}")

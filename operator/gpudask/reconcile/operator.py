@@ -46,7 +46,7 @@ from gpudask.reconcile.context import Context, merge_pods
 from gpudask.reconcile.drift_repair import KINDS, observe_owned
 from gpudask.reconcile.election import Election
 from gpudask.reconcile.jobs.cron.registry import CronJobRegistry
-from gpudask.reconcile.jobs.registry import JobRegistry, observe_job
+from gpudask.reconcile.jobs.registry import JobRegistry, observe_cron_job, observe_job
 from gpudask.reconcile.loop import Registry
 from gpudask.reconcile.preload_configmaps import Preloads, observe_shared
 from gpudask.reconcile.records.keeper import RecordKeeper
@@ -302,7 +302,7 @@ class Operator:
         jobs: dict[str, Any] = options | {"on_change": self.cron_jobs.job_changed}
         self.jobs.jobs = self._caches(api, JOB_KIND, JOB_PLURAL, observe_job, **jobs)
         crons: dict[str, Any] = options | {"on_change": self.cron_jobs.cron_job_changed}
-        self.cron_jobs.cron_jobs = self._caches(api, CRON_JOB_KIND, CRON_JOB_PLURAL, observe_job, **crons)
+        self.cron_jobs.cron_jobs = self._caches(api, CRON_JOB_KIND, CRON_JOB_PLURAL, observe_cron_job, **crons)
         runners: dict[str, Any] = {
             "label": LABEL_JOB,
             "on_change": self.jobs.runner_changed,

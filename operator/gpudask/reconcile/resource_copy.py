@@ -208,11 +208,14 @@ class LatestCopy:
 
     `is_confirmed`: whether the API server has said since that there was no newer one. Until then it is a cache's, which
     may be of any age: of before what another operator did that led until now.
+
+    `bounded`: what may be kept of it.
     """
 
-    def __init__(self, context: Context, body: Json) -> None:
+    def __init__(self, context: Context, body: Json, bounded: Callable[[Json], Json]) -> None:
         self._context = context
         self.is_confirmed = False
+        self._bounded = bounded
         self._keep(body)
 
     def update(self, body: Json) -> bool:
@@ -253,5 +256,5 @@ class LatestCopy:
             self.update(body)
 
     def _keep(self, body: Json) -> None:
-        self.body, self.version = body, str(body["metadata"]["resourceVersion"])
+        self.body, self.version = self._bounded(body), str(body["metadata"]["resourceVersion"])
         self.seen_at = self._context.clock()

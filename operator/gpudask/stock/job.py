@@ -16,13 +16,23 @@ from pydantic import BaseModel, Field, ValidationError
 
 from gpudask.api import Json
 from gpudask.api.job import parse_job
-from gpudask.api.resource import API_VERSION, JOB_KIND, MAX_TEMPLATE_BYTES, InvalidSpecError, advice, too_large
+from gpudask.api.resource import (
+    API_VERSION,
+    JOB_KIND,
+    MAX_TEMPLATE_BYTES,
+    InvalidSpecError,
+    advice,
+    bounded_part,
+    bounded_spec,
+    too_large,
+)
 from gpudask.stock.notes import Note, Notes
 from gpudask.stock.pod import as_it_was, template_metadata
 from gpudask.stock.served import SERVICE_TYPES, UnservableError, serve, without_nulls
 
 # What a runner that asks for nothing is scheduled by. It has no limit, as it had none there.
 _REQUESTS: Json = {"requests": {"cpu": "500m", "memory": "1Gi"}}
+_UNKNOWN_BYTES = 1024
 _KNOWN = {"spec": ("job", "cluster"), "spec.job": ("metadata", "spec"), "spec.cluster": ("metadata", "spec")}
 
 
@@ -81,6 +91,24 @@ def serve_job(job: Json, service_types: Collection[str] = SERVICE_TYPES) -> Serv
     inner = [replace(note, source=source, path=_in_job(note.path, metadata["name"])) for note in cluster.notes]
     replaced = tuple(_in_job(words, metadata["name"]) for words in cluster.replaced)
     return ServedJob(spec, template_metadata(metadata), (*notes.counted, *inner), replaced)
+
+
+def bounded_stock_job(spec: Json) -> Json:
+    """The spec of a DaskJob as it may be kept: outlines of what is too large, and of unknown fields their names."""
+    cluster = spec.get("cluster")
+    kept = _without_unknown(spec, _KNOWN["spec"])
+    if "job" in spec:
+        kept |= {"job": bounded_part("spec.job", spec["job"], MAX_TEMPLATE_BYTES)}
+    if isinstance(cluster, dict):
+        inner = {"spec": bounded_spec(cluster["spec"])} if "spec" in cluster else {}
+        kept |= {"cluster": _without_unknown(cluster, _KNOWN["spec.cluster"]) | inner}
+    return kept
+
+
+def _without_unknown(part: Json, known: Collection[str]) -> Json:
+    """`part`, of whose unknown fields only the names are told: the value of a large one is not kept."""
+    is_large = {key for key, value in part.items() if key not in known and too_large("", value, _UNKNOWN_BYTES)}
+    return {key: True if key in is_large else value for key, value in part.items()}
 
 
 def _cluster(job: Json) -> Json:

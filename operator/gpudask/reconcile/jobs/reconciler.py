@@ -15,6 +15,7 @@ from gpudask.api.job import (
     JobReason,
     JobStatus,
     UnreadableStatusError,
+    bounded_job,
     parse_job,
     parse_job_again,
     parse_job_status,
@@ -84,7 +85,7 @@ class JobReconciler:
         self._own_cluster = ""  # its uid, as that pass saw it
         self._status = JobStatus.model_validate({})
         self.measurements = JobMeasurements(context, self._identity)
-        self._copy = LatestCopy(context, body)
+        self._copy = LatestCopy(context, body, bounded_job)
         self._parsed: ParsedOnce[Job] = ParsedOnce(parse_job, parse_job_again)
         self._hashes: Hashes | None = None  # of the spec that was parsed last
         self._generation: int | None = None

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpudask.api import Json
+from gpudask.api.cron_job import bounded_cron_job
+from gpudask.api.job import bounded_job
 from gpudask.api.resource import owner_key
 from gpudask.clients.reflector import Caches
 from gpudask.jobs.runner_pods import RunnerPod
@@ -36,10 +38,19 @@ def observe_job(body: Json) -> JobCopy:
     Raises:
         UnreadableError: it has not the shape of an object.
     """
+    return _observe(body, bounded_job)
+
+
+def observe_cron_job(body: Json) -> JobCopy:
+    """A cron job of the API server; as `observe_job`."""
+    return _observe(body, bounded_cron_job)
+
+
+def _observe(body: Json, bounded: Callable[[Json], Json]) -> JobCopy:
     metadata = fields.mapping(body, "metadata")
     uid, namespace = fields.identifier(metadata, "uid"), fields.identifier(metadata, "namespace")
     fields.identifier(metadata, "name")
-    return JobCopy(uid, owner_key(namespace, uid), fields.version(metadata), body)
+    return JobCopy(uid, owner_key(namespace, uid), fields.version(metadata), bounded(body))
 
 
 @dataclass(frozen=True)

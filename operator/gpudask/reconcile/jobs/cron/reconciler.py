@@ -12,6 +12,7 @@ from gpudask.api.cron_job import (
     CronJobConditionType,
     CronJobReason,
     CronJobStatus,
+    bounded_cron_job,
     parse_cron_job,
     parse_cron_job_again,
     parse_cron_job_status,
@@ -73,7 +74,7 @@ class CronJobReconciler:
         self._problem_of = 0  # the generation of the spec for which a job was refused
         self._refusals, self._next_try = 0, 0.0  # in a row; on the operator's clock
         self._status = CronJobStatus.model_validate({})
-        self._copy = LatestCopy(context, body)
+        self._copy = LatestCopy(context, body, bounded_cron_job)
         self._parsed: ParsedOnce[CronJob] = ParsedOnce(parse_cron_job, parse_cron_job_again)
         self._generation: int | None = None
         self._read()
