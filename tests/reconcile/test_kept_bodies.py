@@ -11,7 +11,7 @@ from typing import Any
 import kopf
 import pytest
 
-from gpudask.api import Json
+from gpudask.api import Json, resource
 from gpudask.api.cron_job import parse_cron_job
 from gpudask.api.job import parse_job
 from gpudask.api.resource import MAX_SPEC_BYTES, InvalidSpecError, Outline, bounded_cluster, parse
@@ -87,12 +87,26 @@ def test_large_objects_take_little_memory(kind: str):
     assert size < _OBJECTS * MAX_SPEC_BYTES // 4
 
 
-def test_a_status_that_the_operator_never_wrote_takes_little_memory():
-    row = b'{"name": "a", "causes": [' + b'{"cause": ""},' * 50_000 + b'{"cause": ""}]}'
+def test_a_status_is_kept_whatever_its_size():
+    """An operator that leads next goes on from its ledger."""
+    row = b'{"name": "a", "gpuSecondsHeld": 7, "message": "' + b"m" * 600_000 + b'"}'
     status = json.loads(b'{"pools": [' + row + b"]}")
-    assert bounded_cluster(a_body("a", a_spec()) | {"status": status})["status"] == {}
+    assert bounded_cluster(a_body("a", a_spec()) | {"status": status})["status"] == status
     usual = a_body("a", a_spec())
     assert bounded_cluster(usual) is usual
+
+
+@pytest.mark.parametrize("kind", ["cluster", "job", "cron job"])
+def test_an_annotation_has_nothing_measured_anew(kind: str, monkeypatch: pytest.MonkeyPatch):
+    made, spec = KINDS[kind]
+    keep = made()
+    kept = keep(a_body("a", spec({"small": [{}]})))
+    measured: list[Any] = []
+    monkeypatch.setattr(resource, "_measure", measured.append)
+    for version in range(2, 12):
+        again = keep(a_body("a", spec({"small": [{}]}), resourceVersion=str(version), annotations={"n": str(version)}))
+    assert not measured
+    assert again is not kept
 
 
 def said(parsed: Callable[[], Any]) -> str:

@@ -91,7 +91,6 @@ MIRROR_MANAGER = "gpudask-mirror"
 MAX_SPEC_BYTES = 512 * 1024
 MAX_CONFIG_BYTES = 64 * 1024  # every pod carries it: a thousand of them are 64 MiB of the API server's already
 MAX_TEMPLATE_BYTES = 128 * 1024
-MAX_STATUS_BYTES = 512 * 1024  # twice what one of 32 pools has, each with 20 owners
 _OUTLINE_BYTES, _OUTLINE_LEVELS, _OUTLINE_ITEMS = 32 * 1024, 3, 64
 _LEAST_BYTES = 16  # with fewer left nothing more is looked at
 # The parts of a pod's spec are eleven levels deep at most; Dask's configuration has five.
@@ -430,13 +429,12 @@ def with_spec(body: Json, spec: Any) -> Json:
 def bounded_cluster(body: Json, known: Json | None = None) -> Json:
     """The GpuDaskCluster `body` as it may be kept. `known`: what is kept of it so far.
 
-    A spec that is the same as then is not measured again: events come for each write of a status or an annotation. A
-    status beyond all that the operator writes is somebody else's, and as good as none.
+    A spec that is the same as then is not measured again: events come for each write of a status or an annotation. The
+    status stays as it is, whatever its size: without it the ledger would begin anew.
     """
     spec = body.get("spec")
     is_known = known is not None and not isinstance(known.get("spec"), Outline) and known.get("spec") == spec
-    kept = body if is_known else with_spec(body, bounded_spec(spec))
-    return kept | {"status": {}} if too_large("status", kept.get("status"), MAX_STATUS_BYTES) else kept
+    return body if is_known else with_spec(body, bounded_spec(spec))
 
 
 def _measure(value: Any, most_bytes: int) -> _Extent:

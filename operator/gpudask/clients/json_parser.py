@@ -87,7 +87,7 @@ def _is_deep(text: bytes) -> bool:
     brackets = b"".join(left.split(b'"')[::2]).translate(_STEPS)
     opening = brackets.count(b"\x01")
     if 2 * opening != len(brackets):
-        raise ValueError(f"{opening} brackets are opened, and {len(brackets) - opening} closed")
+        raise json.JSONDecodeError(f"{opening} brackets are opened, {len(brackets) - opening} closed", "", 0)
     return max(accumulate(array("b", brackets)), default=0) > MAX_DEPTH
 
 

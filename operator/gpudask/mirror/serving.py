@@ -302,7 +302,9 @@ class Serving:
                     return None
                 present = whole
             spec = merged_spec(served.spec, present["spec"], served.kept, _released(stock, served))
-            if "deletionTimestamp" in present["metadata"] or self._means_the_same(cluster.owner, spec, present["spec"]):
+            # What was too large to be kept is not kept for this either.
+            means_the_same = same_spec if present is not stock.body else partial(self._means_the_same, cluster.owner)
+            if "deletionTimestamp" in present["metadata"] or means_the_same(spec, present["spec"]):
                 return present
             return await api.replace_spec(present, spec)
         namespace = namespace_of(cluster.owner)

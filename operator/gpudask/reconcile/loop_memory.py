@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from gpudask.api import Json
 from gpudask.api.reasons import Reason
 from gpudask.api.resource import LABEL_CLUSTER
+from gpudask.api.untrusted_text import quote
 from gpudask.clients.errors import ApiError
 from gpudask.clients.flow_control import Backoff
 from gpudask.planning.ledger.causes import Gone, ended_for_good
@@ -33,6 +34,7 @@ _NAMES_IN_USE_AT_ONCE = 2
 _FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 0.5, 30.0
 # For so long an end is remembered that was counted: another operator, whose count may be adopted, had not heard of it.
 _ENDS_KEPT_SECONDS = 60.0
+_MESSAGE_LENGTH = 1024
 _ENDS_KEPT = 1000  # of them, the last ones
 
 
@@ -107,7 +109,7 @@ class Memory:
             self.wait(pool, now + backoff.delay(count, error.retry_after_seconds))
         before, reason = self.of(pool), reason_of(error)
         since = before.refused_since if before.refusal_reason == reason and before.refused_since else now
-        message = error.message or str(error)
+        message = quote(error.message or str(error), _MESSAGE_LENGTH)  # it names each fault of a template
         self.pools[pool] = replace(before, refusal=message, refusal_reason=reason, refused_since=since)
 
     def record_name_in_use(self, pool: str, now: float) -> None:

@@ -209,7 +209,7 @@ class LatestCopy:
     `is_confirmed`: whether the API server has said since that there was no newer one. Until then it is a cache's, which
     may be of any age: of before what another operator did that led until now.
 
-    `bounded`: what may be kept of it.
+    `bounded`: what may be kept of an answer; of events the cache has kept no more.
     """
 
     def __init__(self, context: Context, body: Json, bounded: Callable[[Json], Json]) -> None:
@@ -238,7 +238,7 @@ class LatestCopy:
     def written(self, answer: Json) -> bool:
         """The same for the answer to our own write, which is refused where the version that it is made from is old."""
         self.is_confirmed = True
-        return self.update(answer)
+        return self.update(self._bounded(answer))
 
     async def refresh(self, get: Callable[[], Awaitable[Json]]) -> None:
         """Have the copy that `get` has; an older one, as after a restored backup, where nothing else came meanwhile.
@@ -248,7 +248,7 @@ class LatestCopy:
             ApiError: the API server refuses, or could not be reached.
         """
         before = self.body
-        body = await confirmed(get, before["metadata"]["uid"], self._context.recheck_seconds)
+        body = self._bounded(await confirmed(get, before["metadata"]["uid"], self._context.recheck_seconds))
         self.is_confirmed = True
         if self.body is before:
             self._keep(body)
@@ -256,5 +256,5 @@ class LatestCopy:
             self.update(body)
 
     def _keep(self, body: Json) -> None:
-        self.body, self.version = self._bounded(body), str(body["metadata"]["resourceVersion"])
+        self.body, self.version = body, str(body["metadata"]["resourceVersion"])
         self.seen_at = self._context.clock()

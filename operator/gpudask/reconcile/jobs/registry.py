@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 from gpudask.api import Json
 from gpudask.api.cron_job import bounded_cron_job
@@ -32,25 +33,33 @@ class JobCopy:
     body: Json
 
 
-def observe_job(body: Json) -> JobCopy:
-    """A job of the API server; its spec is parsed when a pass needs it.
+class _Observer:
+    """Reduces a job or cron job of the API server; a spec that is as it is kept is not measured again.
 
-    Raises:
-        UnreadableError: it has not the shape of an object.
+    Events come for each write of a status or an annotation, and a measurement stops everybody.
     """
-    return _observe(body, bounded_job)
+
+    def __init__(self, bounded: Callable[[Json], Json]) -> None:
+        self._bounded = bounded
+        self._kept: WeakValueDictionary[str, JobCopy] = WeakValueDictionary()
+
+    def __call__(self, body: Json) -> JobCopy:
+        """The copy that may be kept.
+
+        Raises:
+            UnreadableError: it has not the shape of an object.
+        """
+        metadata = fields.mapping(body, "metadata")
+        uid, namespace = fields.identifier(metadata, "uid"), fields.identifier(metadata, "namespace")
+        fields.identifier(metadata, "name")
+        before = self._kept.get(uid)
+        is_known = before is not None and before.body.get("spec") == body.get("spec")
+        kept = body if is_known else self._bounded(body)
+        copy = self._kept[uid] = JobCopy(uid, owner_key(namespace, uid), fields.version(metadata), kept)
+        return copy
 
 
-def observe_cron_job(body: Json) -> JobCopy:
-    """A cron job of the API server; as `observe_job`."""
-    return _observe(body, bounded_cron_job)
-
-
-def _observe(body: Json, bounded: Callable[[Json], Json]) -> JobCopy:
-    metadata = fields.mapping(body, "metadata")
-    uid, namespace = fields.identifier(metadata, "uid"), fields.identifier(metadata, "namespace")
-    fields.identifier(metadata, "name")
-    return JobCopy(uid, owner_key(namespace, uid), fields.version(metadata), bounded(body))
+observe_job, observe_cron_job = _Observer(bounded_job), _Observer(bounded_cron_job)
 
 
 @dataclass(frozen=True)
