@@ -17,7 +17,7 @@ from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from gpudask.preload.drains import recall, result_evacuation
-from gpudask.preload.drains.blockers import active_shuffles, is_barrier
+from gpudask.preload.drains.blockers import is_barrier
 
 from .cluster import GPU, pod_name, until
 from .test_termination import leave
@@ -273,35 +273,6 @@ async def _shuffle_up_to_its_barrier(cluster):
         result = cluster.client.compute(frame.shuffle("a").b.sum())
     await until(lambda: barrier.worker is not None and barrier.worker.state.tasks.keys() & {barrier.key})
     return barrier, result
-
-
-async def test_a_shuffle_ends_although_all_workers_that_could_run_it_retire(start):
-    """Each of them waited for the shuffle, and got none of its tasks."""
-    import dask.dataframe as dd
-    import pandas as pd
-    from distributed import Event
-
-    def part(i):
-        if i == 7:
-            Event("go").wait()
-        return pd.DataFrame({"a": range(i * 10, i * 10 + 10), "b": 1})
-
-    cluster = await start()
-    workers = [await cluster.add(name) for name in ("cpu-0", "cpu-1")]
-    await cluster.add("gpu-0")  # which is fenced
-    meta = pd.DataFrame({"a": [0], "b": [1]}).iloc[:0]
-    frame = dd.from_map(part, range(8), meta=meta)
-    with dask.config.set({"dataframe.shuffle.method": "p2p", "optimization.fuse.active": False}):
-        result = cluster.client.compute(frame.shuffle("a").b.sum())
-    await until(lambda: active_shuffles(cluster.scheduler))
-    await cluster.desire("cpu-0", "cpu-1", data="release")
-    for worker in workers:
-        assert (await cluster.row(worker))["retiring"] == "draining"
-    await set_event(cluster, "go")
-    assert await asyncio.wait_for(result, 15) == 80
-    del result
-    for worker in workers:
-        await cluster.until_retiring(worker, "drained")
 
 
 class _HeldBarrier(SchedulerPlugin):

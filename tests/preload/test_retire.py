@@ -452,27 +452,6 @@ async def test_a_participant_of_a_shuffle_is_not_closed_before_it_ends(start):
     await cluster.until_retiring(gpu, "drained")
 
 
-async def test_a_participant_of_a_shuffle_runs_other_tasks_only_while_no_worker_that_stays_could(start):
-    """Among them may be those that the shuffle waits for."""
-    cluster = await start()
-    gpu = await cluster.add("gpu-0")
-    await cluster.add("cpu-0")
-    shuffling = _Shuffling([gpu.address])
-    cluster.scheduler.add_plugin(shuffling, name="shuffling")
-    await cluster.desire("gpu-0")
-    assert await cluster.client.submit(run, 1, resources=GPU) == 1
-    fence = cluster.preload.fence
-    assert fence.is_lent(cluster.state(gpu))
-
-    staying = await cluster.add("gpu-1")
-    await until(lambda: not fence.is_lent(cluster.state(gpu)))
-    assert await cluster.client.gather(cluster.client.map(run, range(2, 6), resources=GPU)) == [2, 3, 4, 5]
-    assert Count(name for _, name in RUNS) == {gpu.name: 1, staying.name: 4}
-    assert (await cluster.row(gpu))["retiring"] == "draining"
-    shuffling.addresses = []
-    await cluster.until_retiring(gpu, "drained")
-
-
 class _Shuffling:
     """A plugin that says who must stay, as the P2P shuffle's does."""
 

@@ -5,8 +5,7 @@
   `queued`, as it does in an empty cluster, and runs when an accepting worker joins.
 - No task goes to a worker that does not offer what it asks for, however loose its other restrictions are: such a worker
   closes.
-- A worker that retires, but has to stay open for tasks which only it may run, gets no others: it is *reserved*. One
-  whose shuffle nobody else could end is *lent* until then: it runs any task.
+- A worker that retires, but has to stay open for tasks which only it may run, gets no others: it is *reserved*.
 
 A worker that the user names is honoured. Every way by which distributed picks a worker is narrowed here: by
 restrictions, from the queue, root tasks without the queue, stealing (when it asks, and when the answer comes, which may
@@ -86,7 +85,6 @@ class Fence(Part):
         self.is_up = False
         self.scatters: set[object] = set()  # that go on: the scheduler does not know yet of data which is on its way
         self._reserved: set[WorkerState] = set()
-        self._refusing: set[WorkerState] = set()  # of those, all that are not lent
         self._allowed: set[WorkerState] | None = None  # running workers that accept plain tasks, kept between changes
         self._listed: list[WorkerState] = []  # the same in a fixed order
         self._running_then = -1  # how many workers ran when they were listed
@@ -101,7 +99,7 @@ class Fence(Part):
         self._decide_rootish_unqueued = self._scheduler.decide_worker_rootish_queuing_disabled
         self._change_status = self._scheduler.handle_worker_status_change
         scheduler.valid_workers = self.valid_workers
-        scheduler.idle_task_count = OpenSlots(self._pools, self._refusing, scheduler.idle_task_count)
+        scheduler.idle_task_count = OpenSlots(self._pools, self._reserved, scheduler.idle_task_count)
         scheduler.decide_worker_non_rootish = self.decide_non_rootish
         scheduler.decide_worker_rootish_queuing_disabled = self.decide_rootish_unqueued
         scheduler.handle_worker_status_change = self.change_status
@@ -128,7 +126,6 @@ class Fence(Part):
         """Keep all tasks off a running worker but those that may run nowhere else."""
         if self.is_up and ws not in self._reserved:
             self._reserved.add(ws)
-            self._refusing.add(ws)
             self.invalidate()
             self._scheduler.idle_task_count.discard(ws)
 
@@ -136,31 +133,10 @@ class Fence(Part):
         """End a reservation: what waits may run there."""
         if ws in self._reserved:
             self._reserved.discard(ws)
-            self._refusing.discard(ws)
-            self._open({ws} & self._scheduler.running)
-
-    def lend(self, workers: set[WorkerState]) -> None:
-        """Let these of the reserved workers, and no others, run any task for now."""
-        refusing = self._reserved - workers
-        if refusing == self._refusing:
-            return
-        lent, taken_back = self._refusing - refusing, refusing - self._refusing
-        self._refusing.clear()
-        self._refusing.update(refusing)
-        self._scheduler.idle_task_count.difference_update(taken_back)
-        self._open(lent & self._scheduler.running)
-
-    def is_lent(self, ws: WorkerState) -> bool:
-        """Return whether a worker is reserved, but may run any task for now."""
-        return ws in self._reserved and ws not in self._refusing
-
-    def stand_ins(self, workers: Iterable[WorkerState]) -> set[tuple[bool, frozenset[str]]]:
-        """Return the kinds of these workers, by which tasks they may run."""
-        return {(self._pools.is_fenced(ws), frozenset(ws.resources)) for ws in workers}
-
-    def can_stand_in(self, ws: WorkerState, kinds: Iterable[tuple[bool, frozenset[str]]]) -> bool:
-        """Return whether a worker of one of these kinds may run what `ws` may."""
-        return any((not fenced or self._pools.is_fenced(ws)) and ws.resources.keys() <= has for fenced, has in kinds)
+            self.invalidate()
+            if ws in self._scheduler.running:
+                self._scheduler.check_idle_saturated(ws)
+                self._schedule_on({ws})
 
     def add_worker(self, ws: WorkerState) -> None:  # noqa: ARG002
         """Let a worker that has come be among the allowed ones."""
@@ -170,7 +146,6 @@ class Fence(Part):
         """Forget a worker that has gone."""
         for ws in [ws for ws in self._reserved if ws.address == address]:
             self._reserved.discard(ws)
-            self._refusing.discard(ws)
         self.invalidate()
 
     def invalidate(self) -> None:
@@ -181,7 +156,7 @@ class Fence(Part):
         """Return whether a running worker may run a task: by its offers, its pool, its reservation, and the user."""
         if ts.resource_restrictions and not has_offer(ws, ts.resource_restrictions):
             return False
-        if ws in self._refusing:
+        if ws in self._reserved:
             return self._is_named(ts, ws) and not ts.loose_restrictions
         return bool(ts.resource_restrictions) or not self._pools.is_fenced(ws) or self._is_named(ts, ws)
 
@@ -189,10 +164,10 @@ class Fence(Part):
         """Narrow `Scheduler.valid_workers`: None (any worker) becomes the workers that accept plain tasks."""
         valid = self._valid(ts)
         is_loose = ts.loose_restrictions
-        if ts.resource_restrictions and not (is_loose or self._refusing):
+        if ts.resource_restrictions and not (is_loose or self._reserved):
             return valid  # most of the tasks that get here
-        if valid and self._refusing:
-            others = valid - self._refusing
+        if valid and self._reserved:
+            others = valid - self._reserved
             if others or is_loose or _is_unbound(ts):
                 valid = others
         is_lost = is_loose and valid is not None and not valid  # the workers that the user named are gone
@@ -288,14 +263,6 @@ class Fence(Part):
 
         stealing._get_thief = get_admitted_thief  # noqa: SLF001
 
-    def _open(self, workers: set[WorkerState]) -> None:
-        """Let what waits run on running workers that were reserved."""
-        self.invalidate()
-        for ws in workers:
-            self._scheduler.check_idle_saturated(ws)
-        if workers:
-            self._schedule_on(workers)
-
     def _count_slots(self) -> None:
         """Find the workers with slots for queued tasks anew."""
         self._scheduler.idle_task_count.clear()
@@ -318,7 +285,7 @@ class Fence(Part):
         """
         running = self._scheduler.running
         if self._allowed is None or self._running_then != len(running):
-            self._allowed = {ws for ws in running if not self._pools.is_fenced(ws) and ws not in self._refusing}
+            self._allowed = {ws for ws in running if not self._pools.is_fenced(ws) and ws not in self._reserved}
             self._listed = sorted(self._allowed, key=operator.attrgetter("address"))
             self._running_then = len(running)
             self._is_fencing = len(self._allowed) < len(running)
@@ -331,7 +298,7 @@ class Fence(Part):
 
     def _offering(self, restrictions: dict[str, float]) -> set[WorkerState]:
         """Return the running workers that offer what a task asks for, whatever else restricts it."""
-        running = self._scheduler.running - self._refusing
+        running = self._scheduler.running - self._reserved
         return {ws for ws in running if ws.resources and has_offer(ws, restrictions)}
 
     def _is_named(self, ts: TaskState, ws: WorkerState) -> bool:

@@ -188,12 +188,11 @@ class Drain:
         return "" if pinned is None else pinned_message(pinned)
 
     def _may_go(self, ts: TaskState) -> bool:
-        """Return whether to recall a queued task. To an open one that is lent or without a fence it would come again.
+        """Return whether a queued task is to be recalled. From an open worker without a fence it would come again.
 
         A barrier is not: its shuffle would begin anew.
         """
-        fence = self._context.fence
-        if is_barrier(ts) or (self.is_reserved and (not fence.is_up or fence.is_lent(self.ws))):
+        if is_barrier(ts) or (self.is_reserved and not self._context.fence.is_up):
             return False
         return not self._context.pinned.is_only_on(ts, self._context.view.retiring)
 

@@ -79,7 +79,6 @@ class Retirement(Part):
         self._watch = watch
         self._pinned = pinned
         self._actors = actors
-        self._fence = fence
         self._requests: dict[str, RetireRequest] = {}  # pod -> request
         self._drains: dict[str, Drain] = {}  # worker's address -> drain
         self._by_pod: dict[str, dict[str, Drain]] = {}  # pod -> worker's address -> drain
@@ -242,7 +241,6 @@ class Retirement(Part):
         now = self._loop.time()
         drains = list(self._drains.values())
         self._view.shuffling = in_shuffle(self._scheduler, [drain.ws for drain in drains])
-        self._lend()
         first = self._next % len(drains) if drains else 0
         n_met, got_on = 0, False
         for drain in drains[first:] + drains[:first]:
@@ -256,18 +254,6 @@ class Retirement(Part):
         if self._drains:
             due = min(drain.due for drain in self._drains.values()) if n_met == len(drains) else now
             self._schedule_at(max(self._rests_until, due))
-
-    def _lend(self) -> None:
-        """Lend the workers whose shuffle nobody else could end: they wait for it, and its other tasks need a worker.
-
-        It may be the whole cluster that retires. Which tasks are the shuffle's only a walk of its graph would tell.
-        """
-        fence, view = self._fence, self._view
-        shuffling = {ws for ws in view.shuffling if ws in view.retiring}
-        if shuffling:
-            kinds = fence.stand_ins(ws for ws in self._scheduler.running if ws not in view.retiring)
-            shuffling = {ws for ws in shuffling if not fence.can_stand_in(ws, kinds)}
-        fence.lend(shuffling)
 
     def _step(self, drain: Drain, now: float) -> bool:
         try:
