@@ -23,6 +23,10 @@ class Model:
         return 1
 
 
+def value_of(actor):
+    return actor.value().result()
+
+
 @pytest.fixture(autouse=True)
 def _no_runs():
     RUNS.clear()
@@ -50,6 +54,28 @@ async def test_an_actor_that_was_stolen_before_it_began_keeps_the_worker_where_i
 
     del actors
     await cluster.until_retiring(second, "drained")
+
+
+async def test_a_worker_from_which_an_actor_was_stolen_takes_it_not_along_when_it_goes(start):
+    """distributed ends the actors that it noted there, and this one is on both: as itself, and as a reference."""
+    with dask.config.set({"distributed.scheduler.work-stealing-interval": "100ms"}):
+        cluster = await start(validate=False)
+    first = await cluster.add("gpu-0")
+    actors = [cluster.client.submit(Waiting, "begin", actor=True, resources=GPU, pure=False) for _ in range(2)]
+    await until(lambda: len(cluster.state(first).processing) == 2)
+    second = await cluster.add("gpu-1")
+    await until(lambda: len(cluster.state(second).processing) == 1, "one of them is stolen")
+    await set_event(cluster, "begin")
+    await wait(actors)
+    tasks = {actor.key: cluster.scheduler.tasks[actor.key] for actor in actors}
+    (stolen,) = [actor for actor in actors if cluster.state(second) in tasks[actor.key].who_has]
+    proxy = await stolen
+    assert await cluster.client.submit(value_of, proxy, workers=[first.address], pure=False) == 1
+    await until(lambda: cluster.state(first) in tasks[stolen.key].who_has, "it has a reference")
+
+    await first.close()
+    await until(lambda: first.address not in cluster.scheduler.workers)
+    assert await proxy.value() == 1
 
 
 async def test_an_actor_that_is_recalled_before_it_began_keeps_no_worker_that_it_left(start):

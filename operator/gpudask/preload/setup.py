@@ -66,7 +66,7 @@ class Preload(SchedulerPlugin):
         accepts, gpu, listen = _initial_pools()
         self.pools = Pools(accepts, gpu)
         self.watch = Watch(self._edges, self.answer)
-        self.pinned, self.actors = Pinned(scheduler), Actors()
+        self.pinned, self.actors = Pinned(scheduler), Actors(scheduler)
         self.idle_time = IdleTime(scheduler)
         self.busy_time = BusyTime(scheduler, self.pools)
         device_results = DeviceResults()

@@ -175,10 +175,12 @@ class Actors:
     """Which worker each actor lives on. What its other workers hold is a reference to it.
 
     distributed notes an actor where it was first sent, in `WorkerState.actors`, and neither moves that when the actor
-    is stolen before it begins nor takes it back when it is released then.
+    is stolen before it begins nor takes it back when it is released then. Where a worker goes it ends the actors that
+    it noted there, also those of which the worker had a reference: so the note is corrected once an actor lives.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
         self._homes: dict[TaskState, str] = {}  # address, of those that have begun
         self._by_home: dict[str, Tasks] = {}
 
@@ -191,8 +193,12 @@ class Actors:
                 if not self._by_home[home]:
                     del self._by_home[home]
         elif ts not in self._homes and ts.who_has:
-            self._homes[ts] = home = next(iter(ts.who_has)).address
-            self._by_home.setdefault(home, {})[ts] = None
+            lives_on = next(iter(ts.who_has))
+            self._homes[ts] = lives_on.address
+            self._by_home.setdefault(lives_on.address, {})[ts] = None
+            for ws in self._scheduler.workers.values():
+                ws.actors.discard(ts)
+            lives_on.actors.add(ts)
 
     def on(self, ws: WorkerState) -> list[TaskState]:
         """Return the actors that live on a worker, or begin there as far as distributed noted."""
