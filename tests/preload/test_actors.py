@@ -27,13 +27,8 @@ def value_of(actor):
     return actor.value().result()
 
 
-@pytest.fixture(autouse=True)
-def _no_runs():
-    RUNS.clear()
-
-
-async def test_an_actor_that_was_stolen_before_it_began_keeps_the_worker_where_it_lives(start):
-    """distributed notes an actor where it was first sent, and stealing does not carry that over."""
+async def one_stolen(start):
+    """Start two actors on one worker, of which another one steals one before it begins: all of these."""
     with dask.config.set({"distributed.scheduler.work-stealing-interval": "100ms"}):
         cluster = await start(validate=False)  # distributed's own checks find its mistake, too
     first = await cluster.add("gpu-0")
@@ -43,6 +38,17 @@ async def test_an_actor_that_was_stolen_before_it_began_keeps_the_worker_where_i
     await until(lambda: len(cluster.state(second).processing) == 1, "one of them is stolen")
     await set_event(cluster, "begin")
     await wait(actors)
+    return cluster, first, second, actors
+
+
+@pytest.fixture(autouse=True)
+def _no_runs():
+    RUNS.clear()
+
+
+async def test_an_actor_that_was_stolen_before_it_began_keeps_the_worker_where_it_lives(start):
+    """distributed notes an actor where it was first sent, and stealing does not carry that over."""
+    cluster, first, second, actors = await one_stolen(start)
 
     assert "actor" in (await cluster.row(first))["blockers"]
     assert "actor" in (await cluster.row(second))["blockers"]
@@ -58,15 +64,7 @@ async def test_an_actor_that_was_stolen_before_it_began_keeps_the_worker_where_i
 
 async def test_a_worker_from_which_an_actor_was_stolen_takes_it_not_along_when_it_goes(start):
     """distributed ends the actors that it noted there, and this one is on both: as itself, and as a reference."""
-    with dask.config.set({"distributed.scheduler.work-stealing-interval": "100ms"}):
-        cluster = await start(validate=False)
-    first = await cluster.add("gpu-0")
-    actors = [cluster.client.submit(Waiting, "begin", actor=True, resources=GPU, pure=False) for _ in range(2)]
-    await until(lambda: len(cluster.state(first).processing) == 2)
-    second = await cluster.add("gpu-1")
-    await until(lambda: len(cluster.state(second).processing) == 1, "one of them is stolen")
-    await set_event(cluster, "begin")
-    await wait(actors)
+    cluster, first, second, actors = await one_stolen(start)
     tasks = {actor.key: cluster.scheduler.tasks[actor.key] for actor in actors}
     (stolen,) = [actor for actor in actors if cluster.state(second) in tasks[actor.key].who_has]
     proxy = await stolen

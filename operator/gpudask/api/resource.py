@@ -243,32 +243,32 @@ def stock_uid(metadata: dict[str, Any], kind: str = STOCK_KIND) -> str:
 
     `kind`: of the stock object, DaskJob for a GpuDaskJob.
     """
+    controller = _controller(metadata, STOCK_GROUP, kind)
+    return _uid(controller) if controller.get("name") == metadata.get("name") else ""
+
+
+def controller_uid(metadata: dict[str, Any]) -> str:
+    """The uid of the GpuDaskCluster that controls the object with these metadata; empty: none does."""
+    return _uid(_controller(metadata, GROUP, KIND))
+
+
+def _controller(metadata: dict[str, Any], group: str, kind: str) -> Json:
+    """The owner reference to the controller, where it is of this kind; anybody may have written it."""
     references = metadata.get("ownerReferences")
     for item in references if isinstance(references, list) else ():
         if (
             isinstance(item, dict)
             and item.get("kind") == kind
-            and str(item.get("apiVersion")).startswith(f"{STOCK_GROUP}/")
-            and item.get("name") == metadata.get("name")
+            and str(item.get("apiVersion")).startswith(f"{group}/")
             and item.get("controller") is True
         ):
-            return str(item.get("uid"))
-    return ""
+            return item
+    return {}
 
 
-def controller_uid(metadata: dict[str, Any]) -> str:
-    """The uid of the GpuDaskCluster that controls the object with these metadata; empty: none does."""
-    references = metadata.get("ownerReferences")
-    for item in references if isinstance(references, list) else ():
-        if (
-            isinstance(item, dict)
-            and item.get("kind") == KIND
-            and str(item.get("apiVersion")).startswith(f"{GROUP}/")
-            and item.get("controller") is True
-        ):
-            uid = item.get("uid")
-            return uid if isinstance(uid, str) else ""
-    return ""
+def _uid(reference: Json) -> str:
+    uid = reference.get("uid")
+    return uid if isinstance(uid, str) else ""
 
 
 def parse_again(body: dict[str, Any], before: Cluster) -> Cluster:
